@@ -30,6 +30,7 @@ NO_POLICY = {
     "imagined-dialogue": "loss_after",
     "disagreement": "distance",
     "infinite-sampling": "steps_saved",
+    "llm-coordination": "partner_spread",
     "math-beyond": "changed",
     "qpa": "error",
     "rlhf-diversity": "moved",

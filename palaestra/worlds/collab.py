@@ -264,4 +264,7 @@ def game_by_name(spec: str, kind: type[CollabGame]) -> tuple[CollabTasks, Collab
     return CollabTasks(name=spec), kind(**given)
 
 
-WORDS: Mapping[str, tuple[str, ...]] = {"illegal": ("idle", "never"), "thief": ("stays", "released")}
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "illegal": ("idle", "never"),
+    "thief": ("stays", "released"),
+}

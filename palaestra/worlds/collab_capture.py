@@ -95,9 +95,7 @@ class CollabCapture(CollabGame):
                 doors[BUTTONS[room]] = not doors[BUTTONS[room]]
             rooms.append(room if move in (PRESS, STAY) else int(move.rpartition(" ")[2]))
         thief = self.flight(place, (rooms[0], rooms[1]))
-        then = CapturePlace(
-            rooms=(rooms[0], rooms[1]), thief=thief, doors=(doors[0], doors[1])
-        )
+        then = CapturePlace(rooms=(rooms[0], rooms[1]), thief=thief, doors=(doors[0], doors[1]))
         crossed = any(
             before == thief and after == place.thief
             for before, after in zip(place.rooms, rooms, strict=True)

@@ -4,7 +4,7 @@ one, and legal replies by seat.
 
 import asyncio
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from itertools import product
 
 import palaestra as pl
@@ -22,7 +22,7 @@ EDGES = {1: [2, 8], 2: [1, 3], 3: [2, 4, 7], 4: [3, 5], 5: [4, 6], 6: [5, 7], 7:
 ROOMS = {1: [2, 6], 2: [1, 3], 3: [2, 4], 4: [3, 5], 5: [4, 6, 7], 6: [5, 9, 1], 7: [5, 8], 8: [7], 9: [6]}
 
 
-@lru_cache(maxsize=None)
+@cache
 def escape_chance(a, b, k, g1, g5, left):
     """The best probability of a win within `left` turns, in fractions, by the rules as the catalogue has them."""
     if left == 0:
@@ -164,7 +164,9 @@ def test_a_crossing_is_a_capture_where_it_counts_as_one():
         frame = after(CollabCapture(crossing=crossing), place, "move to room 7", "stay")
         assert frame.state.place.rooms == rooms
     passing = CapturePlace(rooms=(6, 1), thief=9)
-    frames = [after(CollabCapture(thief="released", crossing=c), passing, "move to room 9", "stay") for c in (True, False)]
+    frames = [
+        after(CollabCapture(thief="released", crossing=c), passing, "move to room 9", "stay") for c in (True, False)
+    ]
     assert [bool(f.pay) for f in frames] == [True, False] and frames[1].state.place.thief == 6
 
 

@@ -18,10 +18,11 @@ with:
     palaestra study llm-coordination --model DIR questions=FILE.jsonl games=0
     palaestra study llm-coordination --model DIR --env FILE.py:CLASS
 
-Numbers: the score with each partner; what is lost with others (self-play less the mean over other partners, by
+Numbers: the score with each partner, and its spread over partners ("partner_spread"); what is lost with others (self-play less the mean over other partners, by
 deal); what CAC gains over direct (same partner and deal); the share of actions that it changes ("moves_changed":
-in the same place the agent is asked the game's own question too); questions with options that are answered
-right, by type, each asked three times at temperature 0.6 and top-p 0.9, beside answers at random.
+in the same place the agent is asked the game's own question too, and once more for what chance alone changes);
+questions with options that are answered right, by type, each asked three times at temperature 0.6 and top-p 0.9,
+beside answers at random.
 
 A row of FILE.jsonl has `prompt`, `options`, `answer` (a letter or a text) and `type`, for instance "theory of
 mind". Without a file questions are made of the game in rooms that is played.
@@ -36,8 +37,8 @@ import palaestra as pl
 from palaestra.recipes.games.llm_coordination.program import LlmCoordination
 from palaestra.recipes.games.llm_coordination.toy import ShowCoordination
 
-SMALL = "collab-escape(turns=8,brief=True)"
-TINY = "collab-escape(turns=2,brief=True)"
+SMALL = "collab-escape(turns=8,brief=True,illegal='never')"
+TINY = "collab-capture(turns=3,brief=True,illegal='never')"
 
 CARD = pl.Card(
     title="LLM-Coordination benchmark + CAC",
@@ -52,7 +53,7 @@ CARD = pl.Card(
         setting="GPT-4-turbo, GPT-4o, GPT-3.5-turbo and Mixtral; Overcooked, Hanabi, Collab Capture and Collab "
         "Escape; 198 questions",
     ),
-    task="collab-escape",
+    task=SMALL,
     needs=pl.needs.Requirements(
         columns=(),
         models=(
@@ -73,8 +74,8 @@ CARD = pl.Card(
                 flag="--task collab-capture, --task spiel:hanabi, or --env FILE.py:CLASS",
             ),
         ),
-        shows="moves_changed",
-        off={"cac": False},
+        shows="partner_spread",
+        off={"partners": False},
         own={"task": TINY, "games": 2, "asked": 3, "trials": 1},
     ),
     use="It shows whether a model coordinates with a partner that it did not play with, and whether thinking of the "
@@ -112,15 +113,15 @@ def build(
         partners=partners,
         questions=questions,
         tasks=games,
-        asked=asked,
-        trials=trials,
+        problems=asked,
+        samples=trials,
         replans=replans,
         temperature=temperature,
         top_p=top_p,
     )
 
 
-def embedded(games: int = 16, asked: int = 60, steps: int = 120, **options: Any) -> pl.Pipeline:
+def embedded(games: int = 8, asked: int = 48, steps: int = 100, **options: Any) -> pl.Pipeline:
     """The built-in model, which is shown the best plan of Collab Escape first, for `steps` steps."""
     shown = pl.vary(
         pl.recipe("sft"),
@@ -131,7 +132,7 @@ def embedded(games: int = 16, asked: int = 60, steps: int = 120, **options: Any)
     study = build(games=games, asked=asked, **options)
     return pl.Pipeline(
         parts={
-            "player": replace(pl.warm(shown), task=SMALL),
+            "player": replace(pl.warm(shown), task=TINY),  # which takes less to measure
             "study": pl.Part(study, model=pl.Output("player"), task=SMALL),
         }
     )

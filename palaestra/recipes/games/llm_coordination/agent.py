@@ -14,6 +14,7 @@ CAC, DIRECT, PLAN, RANDOM = "cac", "direct", "plan", "random"
 SIMILAR = 0.6  # of 1, by difflib: an action that is written almost so
 REMEMBERED = 8  # own actions in a prompt
 LONGEST = 600  # characters of a thought that are shown again
+LEAD = "Action: "
 ACTION = re.compile(r"\baction\s*:\s*(.*)", re.IGNORECASE)
 VERDICT = re.compile(
     r"\b(not\s+(?:okay|ok|safe|legal|possible|good)|(?:un|in)safe|illegal|impossible|no|okay|ok|yes|safe|legal)\b",
@@ -29,9 +30,7 @@ THINK = (
     "last line: Action: ONE OF {actions}"
 )
 REFUSED = "\nThese do not do: {refused}. Choose another action."
-VERIFY = (
-    "You want to do this: {action}. Is it possible now, and safe for your team? Reply Okay or Not okay."
-)
+VERIFY = "You want to do this: {action}. Is it possible now, and safe for your team? Reply Okay or Not okay."
 BRIEF = {
     PARTNER: "partner?",
     THINK: "partner: {belief}\nplan?",
@@ -94,12 +93,15 @@ def is_accepted(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a seat did in a turn: `direct` is what it says without thinking, in the same place."""
+    """What a seat did in a turn. `direct` is what it says without thinking, in the same place, and
+    `again` what it says when it is asked that once more; "" = not asked, or no legal action was named.
+    """
 
     seat: str
     move: str
     grounding: Grounding
     direct: str = ""
+    again: str = ""
     belief: str = ""
     replans: int = 0
     partner_did: str = ""
@@ -111,8 +113,9 @@ class Mind:
 
     ask: pl.Ask
     kind: str
-    stage: str = "direct"  # then "partner", "plan", "verify", "done"
+    stage: str = "direct"  # then "again", "partner", "plan", "verify", "done"
     direct: str = ""
+    again: str = ""
     belief: str = ""
     refused: tuple[str, ...] = ()
     move: str = ""
@@ -137,6 +140,7 @@ class TeamOfMinds:
     all seats' at once:
 
         direct    the world's own question; its answer is kept beside, and not played
+        again     the same, for how much chance alone changes
         partner   what the partner knows, needs and will do
         plan      an action, by the rules, the state, the own last actions and what was said of the partner
         verify    is the action possible and safe? Else plan again, `replans` times at most. An action
@@ -147,13 +151,15 @@ class TeamOfMinds:
         kinds: by seat: "cac", "direct" (a model that answers the world's question), "plan" (the world's own
             player), "random" (any legal action).
         replans: second plans of a turn.
-        beside: whether a CAC agent is asked the world's question too.
+        beside: how often a CAC agent is asked the world's question too: 0, 1 or 2 times.
+
+    Where the world holds a seat to its legal actions, a plan is held to those that were not refused.
     """
 
     world: Any
     kinds: tuple[str, ...]
     replans: int = 1
-    beside: bool = True
+    beside: int = 2
 
     @property
     def seats(self) -> tuple[str, ...]:
@@ -162,7 +168,7 @@ class TeamOfMinds:
     @property
     def calls(self) -> int:
         """Replies of a seat in a turn, at most."""
-        return 2 + 2 * (1 + self.replans)
+        return self.beside + 1 + 2 * (1 + self.replans)
 
     async def reset(self, task: pl.Task, key: pl.Key) -> pl.Frame:
         frame = await pl.rollout.frame_of(self.world.reset(task, key))
@@ -235,6 +241,7 @@ class TeamOfMinds:
                 move=m.move,
                 grounding=m.grounding,
                 direct=m.direct,
+                again=m.again,
                 belief=m.belief,
                 replans=len(m.refused),
                 partner_did=", ".join(x for s, x in others.items() if s != m.ask.seat),
@@ -261,10 +268,13 @@ class TeamOfMinds:
         if mind.stage == "verify":
             return replace(mind, stage="done") if is_accepted(text) else self._refuse(mind)
         move, grounding = ground(text, legal, rng)
-        if mind.stage == "direct":
-            if mind.kind == CAC:
-                return replace(mind, direct=move, stage="partner")
-            return replace(mind, move=move, grounding=grounding, stage="done")
+        if mind.stage in ("direct", "again"):
+            if mind.kind != CAC:
+                return replace(mind, move=move, grounding=grounding, stage="done")
+            named = "" if grounding == "drawn" else move
+            if mind.stage == "again":
+                return replace(mind, again=named, stage="partner")
+            return replace(mind, direct=named, stage="again" if self.beside > 1 else "partner")
         mind = replace(mind, move=move, grounding=grounding, stage="verify")
         return self._refuse(mind) if grounding == "drawn" else mind
 
@@ -280,10 +290,14 @@ class TeamOfMinds:
 
     def _ask(self, state: TeamState, mind: Mind) -> pl.Ask:
         seat, heard = mind.ask.seat, state.heard[mind.ask.seat]
-        if mind.stage == "direct":
+        if mind.stage in ("direct", "again"):
             return replace(mind.ask, say=heard, new_row=True, thread=mind.stage)
         say = (*heard[:-1], replace(heard[-1], content=self.prompt(state, mind, heard[-1].content)))
-        return pl.Ask(seat=seat, say=say, new_row=True, thread=mind.stage)
+        ask = pl.Ask(seat=seat, say=say, new_row=True, thread=mind.stage)
+        if mind.stage != "plan" or mind.ask.choices is None:
+            return ask
+        left = tuple(x for x in mind.ask.choices if x not in mind.refused)
+        return replace(ask, prefix=LEAD, choices=left or mind.ask.choices)
 
     def prompt(self, state: TeamState, mind: Mind, shown: str) -> str:
         """What a stage asks, behind what the world shows."""
@@ -297,7 +311,9 @@ class TeamOfMinds:
             asked = wording(PARTNER).format(partners=others)
         elif mind.stage == "plan":
             legal = self.legal(state.state, mind.ask)
-            asked = wording(THINK).format(belief=mind.belief, actions=", ".join(legal) or "your own")
+            asked = wording(THINK).format(
+                belief=mind.belief, actions=", ".join(legal) or "your own"
+            )
             if mind.refused:
                 asked += wording(REFUSED).format(refused=", ".join(mind.refused))
         else:

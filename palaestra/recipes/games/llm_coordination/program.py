@@ -68,8 +68,8 @@ class LlmCoordination:
         partners: whether partners that are no models play: the world's own, and random actions.
         questions: a file of them; "" = made of the game, where it is one in rooms.
         tasks: games of each agent with each partner.
-        asked: questions, at most.
-        trials: of a question.
+        problems: questions, at most.
+        samples: how often each question is asked.
         replans: second plans of a CAC agent in a turn.
     """
 
@@ -78,8 +78,8 @@ class LlmCoordination:
     partners: bool = True
     questions: str = ""
     tasks: int = 16
-    asked: int = 198
-    trials: int = 3
+    problems: int = 198
+    samples: int = 3
     replans: int = 1
     temperature: float = 0.6
     top_p: float = 0.9
@@ -91,28 +91,33 @@ class LlmCoordination:
     def __post_init__(self) -> None:
         for name, value, least in (
             ("games", self.tasks, 0),
-            ("asked", self.asked, 0),
-            ("trials", self.trials, 1),
+            ("asked", self.problems, 0),
+            ("trials", self.samples, 1),
             ("replans", self.replans, 0),
         ):
             pl.check_bounds(name, value, least=least)
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         world = team_world(ctx)
+        if self.tasks and getattr(world, "brief", False):
+            ctx.say(
+                "the prompts of this game are brief and do not tell its rules: a model that was not shown "
+                "it needs --task collab-escape or --task collab-capture"
+            )
         power = pl.studies.tell_power(ctx, self.tasks) if self.tasks else "no games"
         games = list[TeamGame]()
         for agent in (CAC, DIRECT) if self.cac else (DIRECT,):
             for partner in self._partners(world):
                 games += await self._cell(ctx, world, agent, partner)
-        tasks = questions_of(self.questions, world) if self.asked else None
-        if tasks is None and self.asked:
+        tasks = questions_of(self.questions, world) if self.problems else None
+        if tasks is None and self.problems:
             ctx.say(
                 "no questions are made of this game; bring some with questions=FILE.jsonl, rows with "
                 "prompt, options, answer and type"
             )
         items = (
             await answer_questions(
-                ctx, tasks, self.asked, self.trials, self.temperature, self.top_p
+                ctx, tasks, self.problems, self.samples, self.temperature, self.top_p
             )
             if tasks is not None
             else []
@@ -133,9 +138,7 @@ class LlmCoordination:
             names.append(PLAN)
         return [*names, RANDOM] if self.partners else names
 
-    async def _cell(
-        self, ctx: pl.Context, world: Any, agent: str, partner: str
-    ) -> list[TeamGame]:
+    async def _cell(self, ctx: pl.Context, world: Any, agent: str, partner: str) -> list[TeamGame]:
         """The games of an agent with a partner; a run that goes on does not play them again."""
 
         async def lines() -> list[dict[str, Any]]:
@@ -159,7 +162,8 @@ class LlmCoordination:
         deals = list(pl.run.chosen_tasks(ctx.bench, self.tasks))
         if partner != ITSELF:
             deals = deals[first :: len(seats)]
-        team = TeamOfMinds(world, kinds, self.replans)
+        # a greedy model says the same again
+        team = TeamOfMinds(world, kinds, self.replans, beside=2 if self.temperature else 1)
         tokens = ctx.bench.max_tokens
         bench = replace(ctx.bench, world=team, max_turns=ctx.bench.max_turns * team.calls)
         sample = pl.Sample(
@@ -209,7 +213,7 @@ class LlmCoordination:
             protocol={
                 "games": f"{self.tasks} of each agent with each partner, the seats in turn, at temperature "
                 f"{self.temperature:g} and top-p {self.top_p:g}",
-                "questions": f"{len(items)}, each asked {self.trials} times",
+                "questions": f"{len(items)}, each asked {self.samples} times",
                 "power": power,
             },
             tables=[t for t in (games_table(games, bounds), questions_table(numbers)) if t.rows],
@@ -261,9 +265,7 @@ def interval(values: Sequence[float], bounds: tuple[float, float] | None) -> pl.
     return pl.stats.bounded_interval(values, *bounds)
 
 
-def game_numbers(
-    games: Sequence[TeamGame], bounds: tuple[float, float] | None
-) -> dict[str, Any]:
+def game_numbers(games: Sequence[TeamGame], bounds: tuple[float, float] | None) -> dict[str, Any]:
     """The numbers of the module of the package, without those of questions."""
     numbers: dict[str, Any] = {}
     score: dict[tuple[str, str], dict[int, float]] = {}
@@ -281,6 +283,9 @@ def game_numbers(
         ]
         if lost:
             numbers[f"lost_with_others_{agent}"] = differences(lost, bounds)
+    means = {who: float(np.mean(list(x.values()))) for who, x in score.items()}
+    by_agent = [[m for (a, _), m in means.items() if a == agent] for agent in (CAC, DIRECT)]
+    numbers["partner_spread"] = max((max(x) - min(x) for x in by_agent if x), default=0.0)
     gained = [
         x - score[DIRECT, partner][deal]
         for (agent, partner), by_deal in score.items()
@@ -290,18 +295,28 @@ def game_numbers(
     ]
     if gained:
         numbers["gained_by_cac"] = differences(gained, bounds)
-    compared = [d for g in games for d in g.decisions if d["direct"]]
-    changed = sum(d["direct"] != d["move"] for d in compared)
-    numbers["moves_changed"] = changed / len(compared) if compared else 0.0
+    numbers |= changed_moves([d for g in games for d in g.decisions])
     own = [d for g in games for d in g.decisions]
     if own:
         numbers["actions_not_grounded"] = sum(d["grounding"] == "drawn" for d in own) / len(own)
     return numbers
 
 
-def differences(
-    values: Sequence[float], bounds: tuple[float, float] | None
-) -> pl.stats.Interval:
+def changed_moves(decisions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The share of actions that are others than without thinking, "moves_changed", and that of answers
+    without thinking that differ when they are asked for again, "moves_changed_by_chance". Actions drawn at
+    random, for want of a legal one, say nothing and are left out.
+    """
+    able = [d for d in decisions if d["direct"] and d["grounding"] != "drawn"]
+    twice = [d for d in decisions if d["direct"] and d["again"]]
+    share = lambda x: sum(x) / len(x) if x else 0.0
+    numbers = {"moves_changed": share([d["direct"] != d["move"] for d in able])}
+    if twice:
+        numbers["moves_changed_by_chance"] = share([d["direct"] != d["again"] for d in twice])
+    return numbers
+
+
+def differences(values: Sequence[float], bounds: tuple[float, float] | None) -> pl.stats.Interval:
     width = None if bounds is None else bounds[1] - bounds[0]
     return interval(values, None if width is None else (-width, width))
 
@@ -333,7 +348,7 @@ def games_table(
         ("agent", "with", "games", "score", "turns", "ends", "similar", "drawn"),
         rows,
         'The agent "cac" thinks of its partner, plans and verifies; "direct" answers at once. "similar": '
-        "actions that were written almost as a legal one is; \"drawn\": no legal action was written, and one "
+        'actions that were written almost as a legal one is; "drawn": no legal action was written, and one '
         "at random stands for it.",
     )
 
@@ -369,13 +384,20 @@ def tell(numbers: Mapping[str, Any]) -> list[str]:
     if (gained := numbers.get("gained_by_cac")) is not None:
         sure = "" if gained.low > 0 or gained.high < 0 else ", which may be chance"
         findings.append(
-            f"To think of the partner first changes {numbers['moves_changed']:.0%} of its actions and the "
-            f"score by {number(gained, True)}{sure}."
+            f"To think of the partner first changes the score by {number(gained, True)}{sure}, and "
+            f"{numbers['moves_changed']:.0%} of the actions"
+            + (
+                f"; {by_chance:.0%} change where it is asked the same question twice."
+                if (by_chance := numbers.get("moves_changed_by_chance")) is not None
+                else "."
+            )
         )
     for name, x in numbers.items():
         if name.startswith("qa_") and not name.endswith("_chance"):
             chance = numbers[f"{name}_chance"]
-            above = "more than" if x.low > chance else "fewer than" if x.high < chance else "as many as"
+            above = (
+                "more than" if x.low > chance else "fewer than" if x.high < chance else "as many as"
+            )
             kind = name.removeprefix("qa_").replace("_", " ")
             findings.append(
                 f"Of questions about {kind} it answers {pl.studies.tell_interval(x)}, {above} "

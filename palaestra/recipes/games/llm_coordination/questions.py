@@ -73,7 +73,9 @@ class RoomQuestions:
         asked = seat if kind == JOINT else other
         able = list(world.actions(place, asked))
         if kind == SURROUNDINGS:
-            known = sorted({a for p in places[:200] for s in world.seats for a in world.actions(p, s)})
+            known = sorted(
+                {a for p in places[:200] for s in world.seats for a in world.actions(p, s)}
+            )
             wrong = [a for a in known if a not in able]
             right = wrong[int(rng.integers(len(wrong)))]
         else:

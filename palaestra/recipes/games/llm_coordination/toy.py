@@ -4,21 +4,21 @@ of an agent, and questions with their answers.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.games.llm_coordination.agent import CAC, Mind, TeamOfMinds, TeamState
-from palaestra.recipes.games.llm_coordination.program import team_world
 from palaestra.recipes.games.llm_coordination.questions import TYPES, RoomQuestions
 
+SHOWN = pl.worlds.CollabEscape(turns=8, brief=True)
 STAGES = ("direct", "partner", "plan", "verify", "question")
 
 
 @pl.stage
 class ShowCoordination:
-    """Demonstrates `n` calls: an action of the best plan, what the partner does in it, whether an action
+    """Demonstrates `n` calls of a game in rooms: an action of the best plan, what the partner does in it, whether an action
     is of it, or the answer to a question. A demonstrated place is one that a game can come to.
 
     Half of the verified actions are ones of the best plan and are "okay", the others are not. A plan is
@@ -26,24 +26,23 @@ class ShowCoordination:
     """
 
     n: int = 4
+    world: pl.worlds.CollabGame = SHOWN
     recorded: ClassVar[bool] = True
     brings_reward: ClassVar[bool] = True
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        world = team_world(ctx)
-        if not isinstance(world, pl.worlds.CollabGame):
-            raise pl.UserError("the built-in demonstrations are of collab-escape and collab-capture")
         rng = pl.rng_of((*key, "show"))
         made = [
             pl.recorded_episode(
                 ctx, "policy", (pl.Message(role="user", content=asked),), said, 1.0, judged=False
             )
-            for asked, said in (self.pair(world, rng) for _ in range(self.n))
+            for asked, said in (self.pair(rng) for _ in range(self.n))
         ]
         return replace(group, episodes=(*group.episodes, *made))
 
-    def pair(self, world: Any, rng: np.random.Generator) -> tuple[str, str]:
+    def pair(self, rng: np.random.Generator) -> tuple[str, str]:
         """A prompt and what is said to it."""
+        world = self.world
         stage = STAGES[int(rng.integers(len(STAGES)))]
         if stage == "question":
             task = RoomQuestions(world).task("train", int(rng.integers(len(TYPES) * 10_000)))
