@@ -18,11 +18,11 @@ with:
     palaestra study llm-coordination --model DIR questions=FILE.jsonl games=0
     palaestra study llm-coordination --model DIR --env FILE.py:CLASS
 
-Numbers: the score with each partner, and its spread over partners ("partner_spread"); what is lost with others (self-play less the mean over other partners, by
-deal); what CAC gains over direct (same partner and deal); the share of actions that it changes ("moves_changed":
-in the same place the agent is asked the game's own question too, and once more for what chance alone changes);
-questions with options that are answered right, by type, each asked three times at temperature 0.6 and top-p 0.9,
-beside answers at random.
+Numbers: the score with each partner, and its spread over partners ("partner_spread"); what is lost with others
+(self-play less the mean over other partners, by deal); what CAC gains over direct (same partner and deal); the
+share of actions that it changes ("moves_changed": in the same place the agent is asked the game's own question
+too, and once more for what chance alone changes); questions with options that are answered right, by type, each
+asked three times at temperature 0.6 and top-p 0.9, beside answers at random.
 
 A row of FILE.jsonl has `prompt`, `options`, `answer` (a letter or a text) and `type`, for instance "theory of
 mind". Without a file questions are made of the game in rooms that is played.
