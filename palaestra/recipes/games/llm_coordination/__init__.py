@@ -88,6 +88,9 @@ CARD = pl.Card(
         "Bring others with questions=FILE.jsonl.",
         "No agent of multi-agent reinforcement learning is trained beside the models; the best joint plan, solved "
         "exactly, stands above them instead.",
+        "The built-in model is too small for the games: shown 100 steps of Collab Escape it won none of 48 games, with "
+        "and without thinking, changed 69% of its actions by thinking and 66% when asked the same twice, and answered "
+        "questions as often right as at random (one seed).",
         "The memory of an agent is the rules, what the game shows, and its own last eight actions; nothing is "
         "kept from game to game.",
     ),
