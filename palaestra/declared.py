@@ -167,6 +167,7 @@ COMMON_COLUMNS = {
         ("entity", str, "what a question begins with, or a statement is about"),
         ("steps", tuple, "the lines of the worked solution"),
         ("d", int, "how difficult the task is"),
+        ("plan", object, "the way to the answer: its steps as text, or the experts of it in order"),
         ("start", object, "the state that the world begins in"),
         ("path", tuple, "what is looked up one after the other on the way to the answer"),
         ("judged", object, "the task whose answers are judged"),

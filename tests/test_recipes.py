@@ -23,18 +23,26 @@ BUILT = [e for e in catalogue.all_entries() if e.built]
 RECIPES = [e for e in BUILT if e.shape == "recipe"]
 # programs that are measured by a number of their own
 NO_POLICY = {
+    "adversarial-influence": "damage",
     "backtracking": "moved",
     "bfs-prover-v2": "proved",
     "chd-thematic": "grounding",
+    "compose-skills": "moved",
     "decrypto": "told_apart",
+    "gg-bench": "opponent_edge",
     "imagined-dialogue": "loss_after",
     "disagreement": "distance",
+    "hierarchical-knowledge": "path_score",
+    "egd-attack": "robust_refusal",
     "infinite-sampling": "steps_saved",
     "llm-coordination": "partner_spread",
     "math-beyond": "changed",
     "qpa": "error",
+    "qweb": "success",
     "rlhf-diversity": "moved",
+    "sap": "exploited",
     "sawmil": "accuracy",
+    "sparkle": "right",
     "systematic-reasoning": "unread",
 }
 

@@ -17,7 +17,7 @@ from palaestra.errors import UserError
 from palaestra.ledger import canaries, results
 from palaestra.ledger.declared import declare, earlier_looks, with_earlier
 from palaestra.ledger.experiment import TRIAL, Experiment, experiment_of
-from palaestra.ledger.files import parted, read_result
+from palaestra.ledger.files import folder, parted, read_result
 from palaestra.ledger.rerun import describe_numbers, rerun
 from palaestra.ledger.standing import published, recompute
 from palaestra.ledger.wording import budget_of, ends, interval
@@ -147,6 +147,11 @@ def check(arguments: argparse.Namespace) -> dict[str, Any]:
     """Recomputes the verdicts of published results and runs canaries, all without a name. The
     program ends with status 1 where a verdict does not follow from its numbers, or a canary moved.
     """
+    if not folder().is_dir():
+        raise UserError(
+            "reproduce --check reads the published results, which lie in ledger/ of a checkout and are "
+            "no part of an installed package: run the command in a copy of the repository"
+        )
     given, quiet = [results.name_of(m) for m in arguments.methods], arguments.json
     names = given or published()
     wrong = wrong_verdicts(names)

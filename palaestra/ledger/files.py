@@ -1,6 +1,6 @@
 """Where published results and declarations lie: `ledger/results/<id>.json` and
-`ledger/declared/<id>-<digest>.json` at the root of a checkout, inside the package where it is
-installed.
+`ledger/declared/<id>-<digest>.json` at the root of a checkout. An installed package has neither; it
+has the verdicts alone (`ledger.listed`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ def parted(name: str) -> tuple[str, str]:
 
 
 def folder() -> Path:
-    """Where the published results lie."""
-    checkout = PACKAGE.parent / "ledger" / "results"
-    return checkout if checkout.is_dir() else PACKAGE / "ledger" / "results"
+    """Where the published results lie, which a checkout alone has."""
+    return PACKAGE.parent / "ledger" / "results"
 
 
 def declarations() -> Path:
-    """Where the declarations lie that published results name."""
-    checkout = PACKAGE.parent / "ledger" / "declared"
-    return checkout if checkout.is_dir() else PACKAGE / "ledger" / "declarations"
+    """Where the declarations lie that published results name; a checkout alone has them."""
+    return PACKAGE.parent / "ledger" / "declared"
 
 
 def canaries() -> Path:

@@ -1,7 +1,8 @@
 """Where methods stand, as a listing tells it: from `standings.json`, which the generated pages write,
 without building any experiment. Nothing heavy is imported here.
 
-Of a result that was published since then, or that nobody wrote pages for, it is not known.
+Of a result that was published since then, or that nobody wrote pages for, it is not known. An
+installed package has no results, and its verdicts are those of the pages that it was built with.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from importlib import resources
 from typing import Any
 
 from palaestra.catalogue import Entry
-from palaestra.ledger.files import result_path
+from palaestra.ledger.files import folder, result_path
 from palaestra.types import value_class
 
 FILE = "standings.json"  # of this package; by method the digest of its result, status and note
@@ -37,10 +38,10 @@ def listed(entry: Entry) -> Standing | None:
     """Where a method stands, the verdict of its published result if it has one. None where only the
     result itself can say (`ledger.standing`).
     """
-    digest = result_digest(entry)
+    known = _standings().get(entry.id, {})
+    digest = result_digest(entry) if folder().is_dir() else known.get("result", "")
     if not digest or not entry.built:
         return without_result(entry)
-    known = _standings().get(entry.id, {})
     if known.get("result") != digest:
         return None
     return Standing(status=known["status"], note=known["note"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.abilities import Casts, LimitsTurns, Mixes
@@ -21,6 +21,7 @@ from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
 from palaestra.run.game_worlds import GAME_WORLDS, GAMES, OPPONENTS
 from palaestra.run.own_verifier import own_verifier
+from palaestra.run.world_settings import check_world_settings
 from palaestra.services.index import BM25
 from palaestra.services.tools.names import SANDBOX
 from palaestra.services.triples import TripleGraph
@@ -48,8 +49,10 @@ from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
+from palaestra.toys.lane import LaneTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.opinions import Opinions
+from palaestra.toys.plans import Plans
 from palaestra.toys.preferences import Preferences
 from palaestra.toys.queries import QueryTasks
 from palaestra.toys.reading import ReadingTasks
@@ -61,6 +64,7 @@ from palaestra.toys.shop import ShopTasks, ShopUser, order, stock
 from palaestra.toys.statements import Statements
 from palaestra.toys.store import StoreTasks
 from palaestra.toys.tastes import TasteTalks, TasteUser
+from palaestra.toys.taxonomy import Taxonomy
 from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
@@ -110,14 +114,13 @@ TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
-    "knights": Knights, "theorems": Theorems,
-    "constraints": ConstraintTasks, "facts": CommonFacts, "unanswerable": Unanswerable,
-    "store": StoreTasks, "devices": DeviceTasks,
+    "knights": Knights, "theorems": Theorems, "constraints": ConstraintTasks, "facts": CommonFacts,
+    "unanswerable": Unanswerable, "store": StoreTasks, "devices": DeviceTasks, "plans": Plans,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
     "screen": Screen, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
-    "relations": Relations,
+    "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
@@ -154,14 +157,8 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
-    "queries": (
-        QueryTasks,
-        lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
-    ),
-    "reading": (
-        ReadingTasks,
-        lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False),
-    ),
+    "queries": (QueryTasks, lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False)),
+    "reading": (ReadingTasks, lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False)),
     "shop": (
         ShopTasks,
         lambda: Service(tools=tool_names([order, stock]), user=ShopUser(), turns=12),
@@ -378,9 +375,7 @@ def rows_alone(settings: Settings) -> Bench:
 
 
 def add_agent(bench: Bench, settings: Settings) -> Bench:
-    """The same questions, answered by the user's own agent. Raises UserError where the bench asks in
-    a world of its own.
-    """
+    """The same questions, answered by the user's own agent; UserError in a world of its own."""
     from palaestra.worlds.gateway.agent import MOST_TURNS, AgentWorld, JudgeAgents
 
     if settings.tools:
@@ -536,17 +531,6 @@ def several_turns(
     asked = world.asks if isinstance(world, GraphQuestions) else world.turns
     turns = max(Bench.max_turns, asked)
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
-
-
-def check_world_settings(env: str, world: type, given: Mapping[str, Any]) -> None:
-    """Raises UserError for a setting that a world named by --env does not have."""
-    taken = {f.name: f.default for f in fields(world) if f.default is not MISSING}
-    for name, value in given.items():
-        if name not in taken or type(value) not in (type(taken[name]), int):
-            raise UserError(
-                f"--env {env}: {name}={value} is no setting of the {env.partition('(')[0]}; it takes "
-                f"{', '.join(f'{k}={x}' for k, x in taken.items() if isinstance(x, int | float))}"
-            )
 
 
 def add_interpreter(bench: Bench, settings: Settings) -> Bench:

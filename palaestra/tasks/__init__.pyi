@@ -2,6 +2,14 @@
 
 # ruff: noqa: I001
 
+from .annotations import (
+    SubProblem as SubProblem,
+    add_knowledge as add_knowledge,
+    add_plan as add_plan,
+    subproblem_task as subproblem_task,
+    subproblems_of as subproblems_of,
+    written_note as written_note,
+)
 from .documents import (
     whole_documents as whole_documents,
 )
@@ -40,6 +48,11 @@ from .phrasing import (
     plain_question as plain_question,
     question_text as question_text,
     rephrase as rephrase,
+)
+from .relabel import (
+    FrameLabel as FrameLabel,
+    relabel_frames as relabel_frames,
+    state_text as state_text,
 )
 from .sources import (
     open_records as open_records,

@@ -125,7 +125,7 @@ PLANS = descriptions()
         ("targets", list, "what it should make of each input"),
         ("takes", str, "the type of the inputs"),
         ("gives", str, "the type of the targets"),
-        ("plan", list, "the experts of a right plan, in order"),
+        "plan",
     )
 )
 @stage

@@ -26,11 +26,13 @@ CHOOSE_PASSAGES = (
     'more than suffice. Write their numbers alone, such as [3], [1], or "None" where none is needed.'
 )
 NUMBERS = r"\[\s*\d+(?:\s*[,;]\s*\d+)*\s*\]"
-LISTED = re.compile(
-    rf"[\s*`]*(?:(?:final\s+)?(?:answer|passages?)[\s*`]*:)?[\s*`]*({NUMBERS}(?:[\s,;>]*{NUMBERS})*)[\s.*`]*",
-    re.ASCII | re.IGNORECASE,
+BEFORE = (
+    r"[\s*`-]*(?:(?:final\s+)?(?:answer|passages?)[\s*`]*:)?[\s*`-]*"  # of a list, or its marks
 )
-EMPTY = re.compile(r"\W*none\W*", re.IGNORECASE)
+LISTED = re.compile(
+    rf"{BEFORE}({NUMBERS}(?:[\s,;>]*(?:\n\s*[-*])?\s*{NUMBERS})*)[\s.*`]*", re.ASCII | re.IGNORECASE
+)
+EMPTY = re.compile(rf"{BEFORE}\W*none\W*", re.IGNORECASE)
 
 
 @value_class

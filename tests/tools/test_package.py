@@ -24,7 +24,6 @@ from tools.package.contents import (
 )
 
 MOST_MB = 9  # of the wheel; its weights are half-precision and do not pack
-LEDGER = {"results": "results", "declared": "declarations"}  # folders of the checkout, of the wheel
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +47,12 @@ def of_package(names):
 
 
 def wanted():
-    """What a wheel is to hold: the package as it lies here, with the ledger's published results."""
-    package = {
+    """What a wheel is to hold: the package as it lies here."""
+    return {
         p.relative_to(ROOT).as_posix()
         for p in (ROOT / "palaestra").rglob("*")
         if p.is_file() and "__pycache__" not in p.parts
     }
-    ledger = {
-        f"palaestra/ledger/{there}/{p.name}"
-        for here, there in LEDGER.items()
-        for p in (ROOT / "ledger" / here).iterdir()
-    }
-    return package | ledger
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
@@ -145,7 +138,8 @@ def test_the_wheel_alone_does_the_main_job(wheel, tmp_path):
     assert Path(run("-c", "import palaestra; print(palaestra.__file__)").strip()).is_relative_to(site)
     assert command("--version").strip() == f"palaestra {palaestra.__version__}"
     assert "grpo" in command("list")
-    assert "verdicts follow from their numbers" in command("reproduce --check")
+    assert "not-reproduced" in command("list --json")  # the verdicts of results that only a checkout has
+    assert "ledger/ of a checkout" in refused("reproduce --check")
     command("train --steps 1 --evaluate 8 schedule.prompts=2")
     assert (empty / "runs/grpo-chain-tiny-s0/report.html").is_file()
     assert "Problems" in command("view runs/grpo-chain-tiny-s0 --text")

@@ -118,7 +118,7 @@ GRADE = (
     "Grade the answer from 0 to 100 against the right one: relevance, right facts, sound reasoning, clarity, and "
     "that it does not mislead, 20 points each. End with the line Score: and the number.\n\n"
 )
-NUMBER = r"score\s*(?:\([^()\n]*\))?[\s:=*_]*(\d+(?:\.\d+)?)(?:\s*/\s*(\d+))?"
+NUMBER = r"score\s*(?:\([^()\n]*\))?[\s:=*_]*(\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+))?"
 SCORE = re.compile(rf"^\W*{NUMBER}|[.!?]\W+{NUMBER}\W*\Z", re.IGNORECASE | re.MULTILINE)
 
 
@@ -147,7 +147,7 @@ def read_answer(text: str) -> str:
 
 def read_score(text: str) -> float:
     """A judge's grade in [0, 1]: the last "Score: N" of its reply, behind its thoughts, that begins a line,
-    or a sentence that ends the reply; after "Score (0-100)" and before "/100" too. Raises Fault where there
+    or a sentence that ends the reply; after "Score (0-100)" and before "/100" or "out of 100" too. Raises Fault where there
     is none, or where it is no number from 0 to 100, or a fraction of 1, such as 0.8.
     """
     said = pl.verifiers.strip_thinking(text)

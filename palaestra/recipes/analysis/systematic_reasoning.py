@@ -19,8 +19,8 @@ what several paths say, than it ever saw (arXiv:2503.23487)? A study: nothing is
 The table of compositions is in the prompt or not, as `table` of the problem says: "whole", "needed" (the
 entries that the paths need) or "none". Problems of a user are rows with `edges`, a list of [from, relation,
 to], and `query`, the pair that is asked for: k is then the length of a shortest path, b the number of paths
-that are found one after another without a common edge, and answers that contradict path consistency are
-told and left out.
+that are found one after another without a common edge (against the direction of edges, with the converse of
+their relation, where none leads along it), and answers that contradict path consistency are told and left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -200,10 +200,12 @@ def read_item(
     task, known = ctx.bench.tasks.task("test", number), pl.toys.calculus_of(name)
     labels = labels or known.labels
     edges, query = graph_of_row(task, labels)
-    paths = pl.toys.paths_of(edges, query)
+    paths = pl.toys.paths_of(edges, query) or pl.toys.paths_of(
+        led_away(name, edges, labels, query[0]), query
+    )
     if not paths:
         raise pl.UserError(
-            f"row {task.id!r}: no path of its `edges` leads from {query[0]} to {query[1]}"
+            f"row {task.id!r}: its `edges` connect {query[0]} and {query[1]} in no direction"
         )
     values = [known.along([labels.index(r) for r in path]) for path in paths]
     spell = lambda value: [labels[i] for i in pl.toys.members(value)]
@@ -225,6 +227,21 @@ def read_item(
         right={m: pl.studies.right_shares([x])[0] for m, x in said.items()},
         consistent=left is not None and spell(left[nodes[query[0]]][nodes[query[1]]]) == [gold],
     )
+
+
+def led_away(
+    name: Any, edges: Sequence[tuple[Any, str, Any]], labels: Sequence[str], start: Any
+) -> list[tuple[Any, str, Any]]:
+    """The edges, each led away from a node, with the converse of its relation where that turns it: that y
+    is after x says what x before y says.
+    """
+    known, far, front = pl.toys.calculus_of(name), {start: 0}, [start]
+    while front:
+        near = {y for a, _, b in edges for x, y in ((a, b), (b, a)) if x in front and y not in far}
+        far |= dict.fromkeys(near, far[front[0]] + 1)
+        front = [*near]
+    turn = lambda r: labels[pl.toys.members(known.converse(1 << labels.index(r)))[0]]
+    return [(y, turn(r), x) if far.get(y, 0) < far.get(x, 0) else (x, r, y) for x, r, y in edges]
 
 
 def graph_of_row(

@@ -141,8 +141,8 @@ class TaggedRoles:
         return f"{asked}{wish} Write a score from 1 (no) to 10 (yes) as <score>5</score>."
 
     def rating(self, reply: str, of_answer: bool) -> tuple[float | None, float]:
-        said = re.match(r"\d+(\.\d+)?", tag_text(reply, "score") or "")
-        return rating(float(said[0])) if said else None, tag_form(reply, "score")
+        said = re.match(r"[\s*_]*(\d+(?:\.\d+)?)", tag_text(reply, "score") or "")
+        return rating(float(said[1])) if said else None, tag_form(reply, "score")
 
     def solution(self, reply: str, task: pl.Task) -> float:
         if task.instruction:

@@ -159,7 +159,17 @@ def test_the_grade_of_a_reply_is_its_last_line(text, grade):
 
 @pytest.mark.parametrize(
     "text",
-    ["score: 250", "Score: 0.8", "Score: 17/20", "Score: -5", "Relevance score: 20", "<think>Score: 10", "fine", ""],
+    [
+        "score: 250",
+        "Score: 0.8",
+        "Score: 17/20",
+        "Score: 4 out of 5",
+        "Score: -5",
+        "Relevance score: 20",
+        "<think>Score: 10",
+        "fine",
+        "",
+    ],
 )
 def test_a_reply_without_a_grade_is_a_fault(text):
     with pytest.raises(Fault, match="judge"):
@@ -186,6 +196,8 @@ def test_the_judge_reads_a_defused_answer():
         ("<think>[2] no</think>\n[1][3].", (1, 3)),
         ("[3] > [3] > [9] > [0]", (3,)),
         (" None. ", ()),
+        ("**Answer:** None", ()),
+        ("Passages:\n- [3]\n- [1]", (3, 1)),
         ("[7]", ()),
         ("[1, 3]", (1, 3)),
         ("[3]; [1]", (3, 1)),

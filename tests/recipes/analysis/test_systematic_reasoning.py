@@ -252,21 +252,23 @@ def test_rows_that_have_no_graph(meta, why):
 
 
 def test_a_file_of_a_user(tmp_path, capsys):
-    """Three good rows, one of regions with names of things, and one whose answer does not follow."""
+    """Three good rows, one of regions with names of things, one whose answer does not follow, and one whose edges
+    lead from the second thing to the first: B contains A, C contains B, so A is in C."""
     rows = [
         {"prompt": "A in B in C?", "answer": "NTPP", "edges": [["A", "NTPP", "B"], ["B", "NTPP", "C"]], "query": ["A", "C"]},
         {"prompt": "A off B, C in B?", "answer": "DC", "edges": [["A", "DC", "B"], ["B", "NTPPi", "C"]], "query": ["A", "C"]},
         {"prompt": "two ways?", "answer": "EC",
          "edges": [[0, "TPP", 1], [1, "EC", 2], [0, "EC", 3], [3, "TPP", 2]], "query": [0, 2]},
         {"prompt": "wrong?", "answer": "DC", "edges": [[0, "NTPP", 1], [1, "NTPP", 2]], "query": [0, 2]},
+        {"prompt": "turned?", "answer": "NTPP", "edges": [["B", "NTPPi", "A"], ["C", "NTPPi", "B"]], "query": ["A", "C"]},
     ]  # fmt: skip
     file, out = tmp_path / "own.jsonl", tmp_path / "out"
     file.write_text("".join(json.dumps(r) + "\n" for r in rows))
     ask = ["study", "systematic-reasoning", "--model", "tiny", "--data", str(file), "--out", str(out), "calculus=rcc8"]
     assert main([*ask, "--max-tokens", "8"]) == 0
-    assert "1 of 4 problems contradict" in capsys.readouterr().err
+    assert "1 of 5 problems contradict" in capsys.readouterr().err
     items = [json.loads(x) for x in (out / "items.jsonl").read_text().splitlines()]
-    assert sorted((x["k"], x["b"]) for x in items) == [(2, 1), (2, 1), (2, 2)]
+    assert sorted((x["k"], x["b"]) for x in items) == [(2, 1), (2, 1), (2, 1), (2, 2)]
     assert pl.open(out).summary["findings"][0].startswith("The model is above guessing along one path")
 
 

@@ -34,6 +34,8 @@ def test_scores_and_forms():
         "so <score>7</score>": (6 / 9, 1.0),
         "<score>2</score> no, <score> 10 </score>": (1.0, 0.5),
         "<score>7/10</score>": (6 / 9, 1.0),
+        "<score>**8**</score>": (7 / 9, 1.0),
+        "<score>-8</score>": (None, 1.0),
         "<score>eleven</score>": (None, 1.0),
         "</score>7<score>": (None, 0.0),
         "<score>7": (None, 0.0),
