@@ -35,6 +35,7 @@ NO_POLICY = {
     "hierarchical-knowledge": "path_score",
     "egd-attack": "robust_refusal",
     "infinite-sampling": "steps_saved",
+    "llm-coordination": "partner_spread",
     "math-beyond": "changed",
     "qpa": "error",
     "qweb": "success",

@@ -33,8 +33,8 @@ def tournament(parser: FlagParser) -> None:
 
 def _world(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("world", metavar="WORLD", help="kuhn, tictactoe, mnk, decrypto, written-games, another library's such as "
-        "spiel:connect_four, or FILE.py:CLASS")  # fmt: skip
+    add("world", metavar="WORLD", help="kuhn, tictactoe, mnk, decrypto, collab-capture, collab-escape, "
+        "written-games, another library's such as spiel:connect_four, or FILE.py:CLASS")  # fmt: skip
     text = "sampling temperature of models (default: 1)"
     add("--temperature", type=float, default=1.0, help=text)
 

@@ -67,7 +67,8 @@ class RandomReply:
         if not legal:
             raise UserError(
                 "random needs the legal replies, and this world does not list them; give its class a "
-                "method legal(state) that returns them, or take a function, FILE.py:NAME"
+                "method legal(state), or legal_for(state, seat), that returns them, or take a function, "
+                "FILE.py:NAME"
             )
         text = legal[int(rng_of((*key, "random")).integers(len(legal)))]
         return Completion(ids=(), logp=(), text=text, cut=len(text), finish="eos")

@@ -56,6 +56,10 @@ from .hints import (
 from .mismatched import (
     MismatchedAnswer as MismatchedAnswer,
 )
+from .play import (
+    await_if_needed as await_if_needed,
+    frame_of as frame_of,
+)
 from .player import (
     Continued as Continued,
     EnginePlayer as EnginePlayer,

@@ -11,6 +11,7 @@ from .exploitability import (
 )
 from .evaluation import (
     attempt_tasks as attempt_tasks,
+    bounds_of_pay as bounds_of_pay,
     chosen_tasks as chosen_tasks,
     greedy_held_out as greedy_held_out,
     judge_held_out as judge_held_out,

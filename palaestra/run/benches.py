@@ -19,6 +19,7 @@ from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
+from palaestra.run.game_worlds import GAME_WORLDS, GAMES, OPPONENTS
 from palaestra.run.own_verifier import own_verifier
 from palaestra.run.world_settings import check_world_settings
 from palaestra.services.index import BM25
@@ -72,18 +73,14 @@ from palaestra.types import Player, Task, Tasks, World
 from palaestra.values import walk
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
-from palaestra.worlds.bandit import BanditTasks, bandit_by_name
 from palaestra.worlds.competition import CompetitionWorld
 from palaestra.worlds.competition_tasks import DrawnCompetitionTasks
-from palaestra.worlds.decrypto import Decrypto, DecryptoTasks, decrypto_by_name
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
 from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
 from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.judged import JudgeSearch
-from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
-from palaestra.worlds.mnk import Mnk, MnkTasks, board_by_name
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.plans import ExpertPlans
@@ -94,10 +91,8 @@ from palaestra.worlds.rewrite import REWRITE_IT, RewriteQuery
 from palaestra.worlds.rules import RulePlanner, SolvedQuestions
 from palaestra.worlds.search import Search
 from palaestra.worlds.service import Service
-from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 from palaestra.worlds.toolbox import tool_names, toolbox
 from palaestra.worlds.tools import WithTools
-from palaestra.worlds.written.game import WrittenGame, WrittenGameTasks, written_by_name
 
 if TYPE_CHECKING:
     from palaestra.settings.fields import Settings
@@ -170,25 +165,9 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
     "tastes": (TasteTalks, TasteUser),
-    "tictactoe": (TicTacToeTasks, TicTacToe),
-    "tictactoe-legal": (
-        lambda: TicTacToeTasks(name="tictactoe-legal"),
-        lambda: TicTacToe(illegal="never"),
-    ),
-    "mnk": (MnkTasks, Mnk),
-    "decrypto": (DecryptoTasks, Decrypto),
-    "written-games": (WrittenGameTasks, WrittenGame),
-    "bandit": (BanditTasks, lambda: bandit_by_name("bandit")[1]),
-    "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
+    **GAME_WORLDS,
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
-}
-# games that take settings, by what reads these
-GAMES: Mapping[str, Callable[[str], Any]] = {
-    "mnk": board_by_name, "decrypto": decrypto_by_name, "written-games": written_by_name, "bandit": bandit_by_name,
-}  # fmt: skip
-OPPONENTS: Mapping[str, Mapping[str, Player]] = {
-    spec: {"o": Script(fn=random_move, name="random")} for spec in ("tictactoe", "tictactoe-legal")
 }
 
 

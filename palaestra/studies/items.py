@@ -35,6 +35,7 @@ async def answers(
     samples: int,
     *,
     temperature: float = 1.0,
+    top_p: float = 1.0,
     max_tokens: int = 0,
     draw: str = "answers",
     split: str = "test",
@@ -48,6 +49,7 @@ async def answers(
         problems: how many, or all where there are fewer.
         samples: answers to each.
         temperature: 0 = greedy.
+        top_p: share of the likeliest tokens that are drawn from.
         max_tokens: of an answer; 0 = as the problem says.
         draw: names the random numbers. Two models with one draw have the same ones, so that models
             with equal weights give equal answers; a second draw of one model is independent.
@@ -62,7 +64,9 @@ async def answers(
     Raises:
         Fault: not one sample of all problems could be made.
     """
-    sample = Sample(n=samples, temperature=temperature, model=model, max_tokens=max_tokens)
+    sample = Sample(
+        n=samples, temperature=temperature, top_p=top_p, model=model, max_tokens=max_tokens
+    )
     numbers = list(chosen_tasks(ctx.bench, problems, split))
     items: list[Item] = []
     with Headway(f"{model}: {draw}", ctx.say) as headway:

@@ -63,6 +63,19 @@ from .blocks import (
 from .blind import (
     Blind as Blind,
 )
+from .collab import (
+    CollabGame as CollabGame,
+    CollabState as CollabState,
+    CollabTasks as CollabTasks,
+)
+from .collab_capture import (
+    CapturePlace as CapturePlace,
+    CollabCapture as CollabCapture,
+)
+from .collab_escape import (
+    CollabEscape as CollabEscape,
+    EscapePlace as EscapePlace,
+)
 from .competition import (
     CompetitionWorld as CompetitionWorld,
 )
@@ -113,6 +126,11 @@ from .formal import (
     FormalRunner as FormalRunner,
     elect_answer as elect_answer,
 )
+from .joint_plan import (
+    JointPlan as JointPlan,
+    TeamOutcome as TeamOutcome,
+    joint_plan as joint_plan,
+)
 from .judged import (
     JudgeSearch as JudgeSearch,
     is_pending as is_pending,
@@ -127,6 +145,9 @@ from .graph import (
     call_text as call_text,
     lost_entities as lost_entities,
     read_action as read_action,
+)
+from .legal import (
+    legal_replies as legal_replies,
 )
 from .logged_bandit import (
     LoggedBandit as LoggedBandit,

@@ -59,7 +59,8 @@ class Candidates:
         if not moves:
             raise UserError(
                 f"{type(self.world).__name__} does not list its legal replies, so there are no "
-                "candidates; give its class a method legal(state) that returns them"
+                "candidates; give its class a method legal(state), or legal_for(state, seat), that "
+                "returns them"
             )
         pairs = tuple(f"{s} {m}" for s in self.strategies for m in moves)
         say = ask.say

@@ -21,11 +21,22 @@ class ListsReplies(Protocol):
 
 
 @runtime_checkable
+class ListsRepliesBySeat(Protocol):
+    """A world whose seats differ in what they may say, as where all move at once. It is asked instead
+    of `ListsReplies`, where a world has both.
+    """
+
+    def legal_for(self, state: Any, seat: str) -> Sequence[str]:
+        """What a seat may say in a frame's state; empty = there is no list."""
+        ...
+
+
+@runtime_checkable
 class NamesCandidates(Protocol):
     """A world that knows which legal replies are worth a look. Without it, that is all of them."""
 
     def candidates(self, state: Any) -> Sequence[str]:
-        """Some of the legal replies in a frame's state, at least one."""
+        """Some of the legal replies in a frame's state, at least one of each seat that moves."""
         ...
 
 
@@ -34,6 +45,8 @@ def legal_replies(world: World, state: Any, ask: Ask) -> tuple[str, ...]:
     if ask.choices is not None:
         return ask.choices
     lister = instance_of(world.spec) if isinstance(world, UserWorld) else world
+    if isinstance(lister, ListsRepliesBySeat):
+        return tuple(lister.legal_for(state, ask.seat))
     return tuple(lister.legal(state)) if isinstance(lister, ListsReplies) else ()
 
 
