@@ -27,9 +27,11 @@ from palaestra.ledger.measures import Cell
 from palaestra.method import Recipe
 from palaestra.run import setup
 from palaestra.run.checks import say_notes
+from palaestra.run.context import RunContext
 from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept
 from palaestra.run.given_rows import keep_rows, take_rows
+from palaestra.run.harness import PREFIX, harness_exam, is_harness
 from palaestra.run.origin import Provenance, digests, files_of_settings
 from palaestra.run.record_checks import check_records
 from palaestra.run.served import context
@@ -80,7 +82,7 @@ def evaluate(
 
     Returns:
         {"greedy": {"mean", "low", "high", "n"}, "pass@1": ..., "maj@8": ..., "domains": ...,
-        "errors": ..., "temperature": of the samples}
+        "errors": ..., "temperature": of the samples}; of task="lm-eval:NAME" {"metrics": {"acc": ...}}
 
     Raises:
         UserError: something that can be mended; Fault: infrastructure failed.
@@ -126,24 +128,23 @@ def evaluate_given(
     else:
         name = str(model)
     chosen = overrides.merge(Settings(), {**given, "model": name})
+    exam = harness_exam(chosen.task, n) if is_harness(chosen.task) else None
+    chosen = replace(chosen, task="") if exam else chosen
     with tempfile.TemporaryDirectory() as place:
         chosen = replace(chosen, **keep_rows(rows, Path(place)))
         ctx = context(chosen, key_env, talk=talk, out=folder)
         try:
             say_notes(ctx)
-            if trained_on := remark_on_trained(name, chosen):
-                ctx.say(f"note: {trained_on}")
-            if setup.measures_its_data(chosen):
-                ctx.say(
-                    f"note: the rows of {chosen.test_data} are measured as they are: none is held out "
-                    "from a model that was trained on them"
-                )
-            if not chosen.engine.startswith("openai:"):  # whose context nobody here knows
-                check_records(ctx, (), golds=True, splits=("test",))
+            if not exam:
+                tell_rows(ctx, name, chosen)
             with attempts_kept(ctx, OWN_EVALUATION, 0):
-                evaluation = run_blocking(evaluate_context(ctx, n, k, temperature))
+                measure = exam(ctx) if exam else evaluate_context(ctx, n, k, temperature)
+                evaluation = run_blocking(measure)
         finally:
             ctx.close()
+    if exam:
+        named = {"task": f"{PREFIX}{exam.task}", "model": chosen.model, "seed": chosen.seed}
+        return {**named, "n": n, "metrics": evaluation}
     result = {
         "task": Path(chosen.problem).name if rows else chosen.problem,
         "model": chosen.model,
@@ -157,6 +158,21 @@ def evaluate_given(
     if folder:
         describe_attempts(folder, chosen, result)
     return result
+
+
+def tell_rows(ctx: RunContext, name: str, chosen: Settings) -> None:
+    """Says which rows are measured where training may have seen them. Raises UserError for rows that
+    cannot be measured.
+    """
+    if trained_on := remark_on_trained(name, chosen):
+        ctx.say(f"note: {trained_on}")
+    if setup.measures_its_data(chosen):
+        ctx.say(
+            f"note: the rows of {chosen.test_data} are measured as they are: none is held out "
+            "from a model that was trained on them"
+        )
+    if not chosen.engine.startswith("openai:"):  # whose context nobody here knows
+        check_records(ctx, (), golds=True, splits=("test",))
 
 
 def remark_on_trained(model: str, asked: Settings) -> str:

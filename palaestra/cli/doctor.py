@@ -59,6 +59,7 @@ EXTRAS = {
     "textworld": (("textworld",), "the tasks textworld:FOLDER; needs a C compiler"),
     "scienceworld": (("scienceworld",), "the tasks scienceworld:NAME; needs Java"),
     "minigrid": (("minigrid",), "the tasks gym:minigrid:NAME; brings pygame-ce, which is LGPL"),
+    "miniwob": (("miniwob",), "qweb miniwob=TASK; needs Chromium and its driver"),
     "verifiers": (("verifiers",), "the tasks verifiers:NAME"),
     "openenv": (("openenv",), "the tasks openenv:URL"),
     "math": (("math_verify",), "mathematical answers"),

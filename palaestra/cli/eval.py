@@ -10,6 +10,7 @@ from typing import Any
 
 from palaestra.api.asking import evaluate_given
 from palaestra.cli.train import describe_score, read_settings
+from palaestra.ends import HeldOut, numbers_in
 from palaestra.errors import UserError
 from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import jsonable
@@ -31,6 +32,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         out=arguments.out,
         talk=not arguments.json,
     )
+    if "metrics" in result:
+        if not arguments.json:
+            print(*harness_lines(result), sep="\n")
+        return jsonable(result)
     if not arguments.json:
         table(result)
         if arguments.out:
@@ -72,6 +77,16 @@ def curve(arguments: argparse.Namespace) -> dict[str, Any]:
 def describe_difference(curve: dict[str, Any]) -> str:
     """How far a search is above the majority vote with the greatest budget, problem by problem."""
     return describe_score({"of": curve["points"][-1]["of"], **curve["above majority"]})
+
+
+def harness_lines(result: dict[str, Any]) -> list[str]:
+    """The metrics of lm-evaluation-harness, for people."""
+    head = f"{result['model']} on {result['task']}, up to {result['n']} items of a task (95% intervals)"
+    told = [
+        (path, describe_score(x.json()) if isinstance(x, HeldOut) else f"{x:.4g}")
+        for path, x in numbers_in(result["metrics"])
+    ]
+    return [head, *(f"  {path:<28} {text}" for path, text in told)]
 
 
 def table(result: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ def tournament(parser: FlagParser) -> None:
 
 def _world(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("world", metavar="WORLD", help="kuhn, tictactoe, mnk, decrypto, another library's such as "
+    add("world", metavar="WORLD", help="kuhn, tictactoe, mnk, decrypto, written-games, another library's such as "
         "spiel:connect_four, or FILE.py:CLASS")  # fmt: skip
     text = "sampling temperature of models (default: 1)"
     add("--temperature", type=float, default=1.0, help=text)

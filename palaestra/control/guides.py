@@ -6,9 +6,10 @@ guidance up in a cache, by the nearest situation that was asked about.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel
@@ -21,7 +22,10 @@ from palaestra.services.chat.structured import ask
 from palaestra.types import ChatRequest, Key, Metrics, need_at_least, rng_of, stage, value_class
 
 if TYPE_CHECKING:
-    from palaestra.context import Source
+    from palaestra.context import Client, Source
+
+# from the paths of an iteration to the situations [M, K] that a guide may be asked about
+Situations: TypeAlias = Callable[[Paths], np.ndarray]
 
 
 @value_class
@@ -51,8 +55,7 @@ class ChatGuide:
         spell: the question about a situation [K].
         reply: what an answer has to fit.
         read: the guidance of an answer, G numbers.
-        fallback: guidance where the chat model fails or does not answer so; None = the `Fault` is
-            raised.
+        fallback: guidance where no answer fits; None = the `Fault` is raised, as every other one is.
         asks: how often an answer that does not fit is asked for.
     """
 
@@ -64,18 +67,20 @@ class ChatGuide:
     asks: int = 2
 
     async def __call__(self, ctx: Context | None, situation_NK: np.ndarray, key: Key) -> Guidance:
-        client, fallbacks, answers = client_of(ctx, self.source), 0, list[Sequence[float]]()
-        for situation in situation_NK:
-            request = ChatRequest(messages=question_messages(self.spell(situation)))
-            try:
-                answer = await ask(client, request, self.reply, asks=self.asks)
-                answers.append(tuple(self.read(answer)))
-            except Fault:
-                if self.fallback is None:
-                    raise
-                fallbacks += 1
-                answers.append(self.fallback)
-        return Guidance(value_NG=np.array(answers, float), fallbacks=fallbacks)
+        client = client_of(ctx, self.source)
+        answers = await asyncio.gather(*(self._answer(client, x) for x in situation_NK))
+        value_NG = np.array([self.fallback if a is None else a for a in answers], float)
+        return Guidance(value_NG=value_NG, fallbacks=sum(a is None for a in answers))
+
+    async def _answer(self, client: Client, situation: np.ndarray) -> Sequence[float] | None:
+        """The guidance of a situation; None = no answer fits, and the fallback stands."""
+        request = ChatRequest(messages=question_messages(self.spell(situation)))
+        try:
+            return tuple(self.read(await ask(client, request, self.reply, asks=self.asks)))
+        except Fault as fault:
+            if self.fallback is None or fault.cause != "chat-format":
+                raise
+            return None
 
 
 @stage
@@ -130,10 +135,15 @@ class GuidanceCache:
         capacity: situations; the one that was looked up longest ago goes first.
         refresh: rounds of asking after which guidance is asked for anew; 0 = never. Until it is, the
             old one holds.
+        reach: guidance of a situation up to so far away is looked up too, though a situation beyond
+            the radius is still one to ask about; 0 = the radius.
     """
 
-    def __init__(self, radius: float = 0.0, capacity: int = 1024, refresh: int = 0):
+    def __init__(
+        self, radius: float = 0.0, capacity: int = 1024, refresh: int = 0, reach: float = 0.0
+    ):
         self.radius, self.capacity, self.refresh = radius, capacity, refresh
+        self.reach = reach or radius
         self.situation_MK = np.zeros((0, 0))
         self.value_MG = np.zeros((0, 0))
         self.asked_M, self.used_M = np.zeros(0, int), np.zeros(0, int)
@@ -143,8 +153,8 @@ class GuidanceCache:
     def __len__(self) -> int:
         return len(self.asked_M)
 
-    def nearest(self, situation_NK: np.ndarray) -> np.ndarray:
-        """[N] the entry that counts for each situation; -1 = none is near enough."""
+    def nearest(self, situation_NK: np.ndarray, within: float) -> np.ndarray:
+        """[N] the entry that counts for each situation; -1 = none is so near."""
         if not len(self):
             return np.full(len(situation_NK), -1)
         # |a - b|^2 without the differences of all pairs
@@ -153,11 +163,11 @@ class GuidanceCache:
         far_NM = square(situation_NK)[:, None] + square(self.situation_MK) - 2 * cross_NM
         at_N = far_NM.argmin(1)
         away_N = np.linalg.norm(situation_NK - self.situation_MK[at_N], axis=1)
-        return np.where(away_N <= self.radius, at_N, -1)
+        return np.where(away_N <= within, at_N, -1)
 
     def look_up(self, situation_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Guidance [N, G], and which situations have some [N]; the rows of the others are 0."""
-        at_N = self.nearest(situation_NK)
+        at_N = self.nearest(situation_NK, self.reach)
         known_N = at_N >= 0
         self.clock += 1
         self.used_M[at_N[known_N]] = self.clock
@@ -170,7 +180,7 @@ class GuidanceCache:
         """The situations that are to be asked about, in order, none twice: unknown ones, and those
         whose guidance is old.
         """
-        at_N = self.nearest(situation_NK)
+        at_N = self.nearest(situation_NK, self.radius)
         age_N = np.where(at_N >= 0, self.round - self.asked_M[at_N], 0) if len(self) else 0 * at_N
         old_N = (at_N >= 0) & (age_N >= self.refresh) if self.refresh else np.zeros(len(at_N), bool)
         unknown: list[np.ndarray] = []
@@ -187,7 +197,7 @@ class GuidanceCache:
             self.value_MG = np.zeros((0, value_NG.shape[1]))
         self.clock += 1
         for situation, value in zip(situation_NK, value_NG, strict=True):
-            at = int(self.nearest(situation[None])[0])
+            at = int(self.nearest(situation[None], self.radius)[0])
             if at >= 0:
                 self.value_MG[at], self.asked_M[at], self.used_M[at] = value, self.round, self.clock
                 self.refreshed += 1
@@ -222,19 +232,34 @@ class Asking:
     radius: float = 0.0
     capacity: int = 1024
     refresh: int = 0
+    calls: int = 0  # situations in the whole run, at most; 0 = unbounded
+    reach: float = 0.0
 
     def __post_init__(self) -> None:
         need_at_least(self, every=1, most=2, fewest=1, radius=0, capacity=1, refresh=0)
+        need_at_least(self, calls=0, reach=0)
 
     def start(
-        self, guide: Guide, width: int, key: Key, ctx: Context | None = None, neutral: float = 0.0
+        self,
+        guide: Guide,
+        width: int,
+        key: Key,
+        ctx: Context | None = None,
+        neutral: float = 0.0,
+        situations: Situations | None = None,
     ) -> Advisor:
         """What a learner is given: as `between` to ask the guide, and as a function to look up."""
-        return Advisor(self, guide, width, key, ctx, neutral)
+        return Advisor(self, guide, width, key, ctx, neutral, situations or seen_alive)
+
+
+def seen_alive(paths: Paths) -> np.ndarray:
+    """[M, O] what agents saw in the steps of an iteration."""
+    alive = np.broadcast_to(paths["alive"][:, None], paths["obs"].shape[:-1])
+    return paths["obs"][alive]
 
 
 class Advisor:
-    """A guide with its cache, in one run.
+    """A guide with its cache, in one run: no other run or arm looks into it.
 
     As a function it says [..., G] what is known of observations [..., O], and `neutral` where
     nothing is. `await advisor.ask(paths, i)` asks the guide; it fits a learner's `between`.
@@ -248,11 +273,12 @@ class Advisor:
         key: Key,
         ctx: Context | None = None,
         neutral: float = 0.0,
+        situations: Situations = seen_alive,
     ):
         self.asking, self.guide, self.width, self.key, self.ctx = asking, guide, width, key, ctx
-        self.neutral = neutral
-        self.cache = GuidanceCache(asking.radius, asking.capacity, asking.refresh)
-        self.asked = self.fallbacks = 0
+        self.neutral, self.situations = neutral, situations
+        self.cache = GuidanceCache(asking.radius, asking.capacity, asking.refresh, asking.reach)
+        self.asked = self.fallbacks = self.left_out = 0
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         guidance = np.full((*obs.shape[:-1], self.width), self.neutral)
@@ -265,10 +291,9 @@ class Advisor:
         """Asks about situations of an iteration's games, drawn by its key."""
         if i % self.asking.every == 0:
             self.cache.round += 1
-            alive = np.broadcast_to(paths["alive"][:, None], paths["obs"].shape[:-1])
-            seen = np.unique(paths["obs"][alive], axis=0)
+            seen = np.unique(self.situations(paths), axis=0)
             order = rng_of((*self.key, i, "ask")).permutation(len(seen))
-            rows = self.cache.wanting(seen[order])[: self.asking.most]
+            rows = self._affordable(self.cache.wanting(seen[order])[: self.asking.most])
             if len(rows) >= self.asking.fewest:
                 answer = await self.guide(self.ctx, rows, (*self.key, i))
                 self.asked, self.fallbacks = (
@@ -278,9 +303,18 @@ class Advisor:
                 self.cache.put(rows, answer.value_NG)
         return self.numbers()
 
+    def _affordable(self, rows: np.ndarray) -> np.ndarray:
+        """The rows that the budget of calls is enough for; the others are counted."""
+        if not self.asking.calls:
+            return rows
+        left = max(0, self.asking.calls - self.asked)
+        self.left_out += max(0, len(rows) - left)
+        return rows[:left]
+
     def numbers(self) -> Metrics:
         """Counts since the beginning."""
         return {
+            "guide/left_out": self.left_out,
             "guide/asked": self.asked,
             "guide/fallbacks": self.fallbacks,
             "guide/hits": self.cache.hits,

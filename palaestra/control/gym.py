@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.control.simulators import Box, Simulator
+from palaestra.control.simulators import Box
 from palaestra.errors import UserError
-from palaestra.tasks.user_code import load
 from palaestra.types import value_class
 
 
@@ -28,7 +27,7 @@ class GymSimulator:
     """An environment by its id, or a function that makes one. It needs the extra `gymnasium`.
 
     A game that lasts `horizon` steps is cut there, not over; the limit that an id comes with is the
-    default, and is taken off the environment. One that an environment cuts itself is over.
+    default, and is taken off the environment. One that an environment cuts itself before is over.
 
     Raises UserError for spaces other than Discrete and Box actions, where gymnasium is missing, and
     for a function without a horizon.
@@ -53,7 +52,7 @@ class GymSimulator:
             raise UserError("an environment without a limit of its own needs a horizon, in steps")
         self.horizon, self.agents = horizon, 1
         self._envs = [self._make()]
-        self._number = 0
+        self._number = self._steps = 0
         self._space = self._envs[0].observation_space
         self.observation = int(self._spaces.flatdim(self._space))
         self._first, self.actions = self._read_actions(self._envs[0].action_space)
@@ -70,7 +69,7 @@ class GymSimulator:
     def reset(self, rng: np.random.Generator, n: int) -> GymState:
         while len(self._envs) < n:
             self._envs.append(self._make())
-        seeds = rng.integers(1 << 31, size=n).tolist()
+        seeds, self._steps = rng.integers(1 << 31, size=n).tolist(), 0
         observations = [e.reset(seed=s)[0] for e, s in zip(self._envs, seeds, strict=False)]
         return self._state(np.stack([self._flat(x) for x in observations]), np.zeros(n, bool))
 
@@ -88,11 +87,12 @@ class GymSimulator:
             raise UserError("environments cannot be stepped from an older state")
         obs, over_n = state.obs_nAO[:, 0].copy(), state.over_n.copy()
         paid_n = np.zeros(len(obs))
+        self._steps += 1
         for i in np.flatnonzero(~state.over_n):
             given = act_nA[i, 0]
             given = given if isinstance(self.actions, Box) else int(given) + self._first
             seen, paid_n[i], ended, cut, _ = self._envs[i].step(given)
-            obs[i], over_n[i] = self._flat(seen), ended or cut
+            obs[i], over_n[i] = self._flat(seen), ended or (cut and self._steps < self.horizon)
         return self._state(obs, over_n), paid_n[:, None], over_n
 
     def close(self) -> None:
@@ -105,21 +105,3 @@ class GymSimulator:
     def _state(self, obs: np.ndarray, over_n: np.ndarray) -> GymState:
         self._number += 1
         return GymState(obs_nAO=obs[:, None], over_n=over_n, number=self._number)
-
-
-def simulator_by_name(spec: str) -> Simulator:
-    """A simulator from text: FILE.py:NAME, one that a file has or a class without arguments, or
-    gym:ID, an environment of Gymnasium. Raises UserError for anything else.
-    """
-    if spec.startswith("gym:"):
-        return GymSimulator(spec.removeprefix("gym:"))
-    own = load(spec, "simulator")
-    made = own() if isinstance(own, type) else own
-    lacks = [n for n in ("agents", "horizon", "observation", "actions") if not hasattr(made, n)]
-    lacks += [n for n in ("reset", "observe", "legal", "step") if not hasattr(made, n)]
-    if lacks:
-        raise UserError(
-            f"{spec} is no simulator: it has no {' and no '.join(lacks)}; see "
-            "palaestra.control.Simulator"
-        )
-    return made

@@ -165,12 +165,10 @@ class RewardProgram(BaseModel):
     expressions: list[Expression]
 
 
-def checked_program(
-    declared: Quantities, sample: Columns | None = None, most: int = 12
-) -> type[RewardProgram]:
-    """The model of programs of 1 to `most` expressions without fault, for `structured.ask`: who
-    writes another hears what is wrong.
-    """
+def checked_list(
+    declared: Quantities, sample: Columns | None = None, least: int = 1, most: int = 12
+) -> Any:
+    """The field of a pydantic model that holds `least` to `most` expressions without fault."""
 
     def check(expression: Expression) -> Expression:
         if wrong := lint_expression(expression, declared, sample):
@@ -178,7 +176,16 @@ def checked_program(
         return expression
 
     checked: Any = Annotated[Expression, AfterValidator(check)]
-    field = (list[checked], Field(min_length=1, max_length=most))
+    return (list[checked], Field(min_length=least, max_length=most))
+
+
+def checked_program(
+    declared: Quantities, sample: Columns | None = None, most: int = 12
+) -> type[RewardProgram]:
+    """The model of programs of 1 to `most` expressions without fault, for `structured.ask`: who
+    writes another hears what is wrong.
+    """
+    field = checked_list(declared, sample, most=most)
     return create_model("RewardProgram", __base__=RewardProgram, expressions=field)
 
 

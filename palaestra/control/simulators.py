@@ -7,7 +7,7 @@ dimensions of a continuous action.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from palaestra.types import Key, rng_of, value_class
 
 # Columns by name: obs, next_obs [n, A, T, O]; act [n, A, T] or [n, A, T, D]; reward [n, A, T];
 # alive and over [n, T], bool; of a simulator with masks legal and next_legal [n, A, T, K]; and what
-# the player noted, such as logp and value [n, A, T]. What is no longer alive counts for nothing.
+# the player noted, such as logp and value [n, A, T], and the facts of a simulator that tells some,
+# [n, A, T]. What is no longer alive counts for nothing.
 Paths: TypeAlias = Mapping[str, np.ndarray]
 
 # (observations [n, A, O], legal actions [n, A, K] or None, the stream) to columns, "act" among them
@@ -77,6 +78,15 @@ class Simulator(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsFacts(Protocol):
+    """A simulator that tells of a state what agents do not see: for rewards and measures."""
+
+    def facts(self, state: Any) -> Mapping[str, np.ndarray]:
+        """[n, A] by name. `play_games` notes those of the state after a step."""
+        ...
+
+
 def play_games(sim: Simulator, act: Acting, n: int, key: Key) -> Paths:
     """`n` games from their start to their end or the horizon, by the random stream of `key`."""
     rng = rng_of((*key, "play"))
@@ -90,6 +100,8 @@ def play_games(sim: Simulator, act: Acting, n: int, key: Key) -> Paths:
         state, reward_nA, over_n = sim.step(state, bounded, rng)
         after, legal_after = sim.observe(state), sim.legal(state)
         seen = {"obs": obs, "next_obs": after, "reward": reward_nA * alive_n[:, None], **done}
+        if isinstance(sim, TellsFacts):
+            seen |= sim.facts(state)
         if legal is not None and legal_after is not None:
             seen |= {"legal": legal, "next_legal": legal_after}
         kept.append(seen | {"alive": alive_n, "over": over_n & alive_n})

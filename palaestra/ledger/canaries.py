@@ -43,6 +43,7 @@ from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import canaries as folder_of_canaries
 from palaestra.ledger.results import settings as settings_of
 from palaestra.method import Recipe
+from palaestra.needs.declared import is_required
 from palaestra.needs.rows import columns_of
 from palaestra.run import setup
 from palaestra.run.plan import Plan
@@ -394,7 +395,16 @@ def default_of(name: str) -> Any:
     if study_of(made) is not None:
         own = {k: x for k, x in module.CARD.needs.own.items() if k in overrides.arguments(name)}
         return overrides.build(name, own)
-    return made if isinstance(made, Recipe) or needs_records(name) else module.build()
+    own = isinstance(made, Recipe) or needs_records(name) or needs_model(name, made)
+    return made if own else module.build()
+
+
+def needs_model(name: str, made: Any) -> bool:
+    """Whether a program that has a problem of its own cannot run without a model that a user names."""
+    if made is None or catalogue.shape_of(made) != "program":
+        return False
+    needs, _, given = needs_under(name, {})
+    return any(is_required(model, given) for model in needs.models)
 
 
 def needs_records(name: str) -> bool:

@@ -28,6 +28,7 @@ from palaestra.pipeline import Pipeline
 from palaestra.plugins import Plugin, file_of, home, providers
 from palaestra.run.additions import plugins_used
 from palaestra.run.benches import bench_by_name
+from palaestra.run.harness import is_harness
 from palaestra.run.setup import bench_of, brings_reward, instruction_of
 from palaestra.services.tools.names import is_function
 from palaestra.settings.fields import VALUE, Settings
@@ -197,7 +198,8 @@ def _parts_of(runnable: Any, settings: Settings) -> list[Any]:
         recipe=runnable,
     )
     parts = _parts(runnable, *asked)
-    return parts + [x for task in settings.exams for x in _parts(None, *bench_by_name(task))]
+    exams = (task for task in settings.exams if not is_harness(task))
+    return parts + [x for task in exams for x in _parts(None, *bench_by_name(task))]
 
 
 def packages(

@@ -21,6 +21,7 @@ from .arithmetic import (
 )
 from .load import (
     save as save,
+    trainable_copy as trainable_copy,
 )
 from .lora import (
     LoRA as LoRA,
@@ -34,6 +35,10 @@ from .inside.activation import (
     input_magnitudes as input_magnitudes,
     steered as steered,
     token_states as token_states,
+)
+from .inside.prefix import (
+    PrefixStates as PrefixStates,
+    embeddings_of as embeddings_of,
 )
 from .inside.probe import (
     Probe as Probe,

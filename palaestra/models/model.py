@@ -191,6 +191,17 @@ class Model:
                 **self._inputs(ids_BT, seen), **with_cache(self._decoder, cache), **options
             ).last_hidden_state
 
+    def hidden_of(
+        self, embeddings_BTD: Tensor, cache: Cache | None = None, **options: Any
+    ) -> Tensor:
+        """[B, T, D] after the last norm, of rows of embeddings where `hidden` has tokens, such as means
+        of embeddings; gradients reach them.
+        """
+        with self._without_adapters(), self._between_layers({}):
+            return self._decoder(
+                inputs_embeds=embeddings_BTD, **with_cache(self._decoder, cache), **options
+            ).last_hidden_state
+
     def stream(self, ids_BT: Tensor, places: Sequence[int], **options: Any) -> list[Tensor]:
         """[B, T, D] of each place as transformers counts hidden states: 0 the embeddings, l what
         layer l gives, and of the last layer what the last norm gives.

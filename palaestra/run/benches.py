@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.abilities import Casts, LimitsTurns, Mixes
@@ -20,6 +20,7 @@ from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
 from palaestra.run.own_verifier import own_verifier
+from palaestra.run.world_settings import check_world_settings
 from palaestra.services.index import BM25
 from palaestra.services.tools.names import SANDBOX
 from palaestra.services.triples import TripleGraph
@@ -47,6 +48,7 @@ from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
+from palaestra.toys.lane import LaneTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.opinions import Opinions
 from palaestra.toys.plans import Plans
@@ -61,6 +63,7 @@ from palaestra.toys.shop import ShopTasks, ShopUser, order, stock
 from palaestra.toys.statements import Statements
 from palaestra.toys.store import StoreTasks
 from palaestra.toys.tastes import TasteTalks, TasteUser
+from palaestra.toys.taxonomy import Taxonomy
 from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
@@ -69,6 +72,7 @@ from palaestra.types import Player, Task, Tasks, World
 from palaestra.values import walk
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
+from palaestra.worlds.bandit import BanditTasks, bandit_by_name
 from palaestra.worlds.competition import CompetitionWorld
 from palaestra.worlds.competition_tasks import DrawnCompetitionTasks
 from palaestra.worlds.decrypto import Decrypto, DecryptoTasks, decrypto_by_name
@@ -93,6 +97,7 @@ from palaestra.worlds.service import Service
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 from palaestra.worlds.toolbox import tool_names, toolbox
 from palaestra.worlds.tools import WithTools
+from palaestra.worlds.written.game import WrittenGame, WrittenGameTasks, written_by_name
 
 if TYPE_CHECKING:
     from palaestra.settings.fields import Settings
@@ -120,7 +125,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
     "screen": Screen, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
-    "relations": Relations,
+    "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
@@ -157,14 +162,8 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
-    "queries": (
-        QueryTasks,
-        lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
-    ),
-    "reading": (
-        ReadingTasks,
-        lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False),
-    ),
+    "queries": (QueryTasks, lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False)),
+    "reading": (ReadingTasks, lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False)),
     "shop": (
         ShopTasks,
         lambda: Service(tools=tool_names([order, stock]), user=ShopUser(), turns=12),
@@ -178,12 +177,16 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "mnk": (MnkTasks, Mnk),
     "decrypto": (DecryptoTasks, Decrypto),
+    "written-games": (WrittenGameTasks, WrittenGame),
+    "bandit": (BanditTasks, lambda: bandit_by_name("bandit")[1]),
     "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
 }
 # games that take settings, by what reads these
-GAMES: Mapping[str, Callable[[str], Any]] = {"mnk": board_by_name, "decrypto": decrypto_by_name}
+GAMES: Mapping[str, Callable[[str], Any]] = {
+    "mnk": board_by_name, "decrypto": decrypto_by_name, "written-games": written_by_name, "bandit": bandit_by_name,
+}  # fmt: skip
 OPPONENTS: Mapping[str, Mapping[str, Player]] = {
     spec: {"o": Script(fn=random_move, name="random")} for spec in ("tictactoe", "tictactoe-legal")
 }
@@ -393,9 +396,7 @@ def rows_alone(settings: Settings) -> Bench:
 
 
 def add_agent(bench: Bench, settings: Settings) -> Bench:
-    """The same questions, answered by the user's own agent. Raises UserError where the bench asks in
-    a world of its own.
-    """
+    """The same questions, answered by the user's own agent; UserError in a world of its own."""
     from palaestra.worlds.gateway.agent import MOST_TURNS, AgentWorld, JudgeAgents
 
     if settings.tools:
@@ -551,17 +552,6 @@ def several_turns(
     asked = world.asks if isinstance(world, GraphQuestions) else world.turns
     turns = max(Bench.max_turns, asked)
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
-
-
-def check_world_settings(env: str, world: type, given: Mapping[str, Any]) -> None:
-    """Raises UserError for a setting that a world named by --env does not have."""
-    taken = {f.name: f.default for f in fields(world) if f.default is not MISSING}
-    for name, value in given.items():
-        if name not in taken or type(value) not in (type(taken[name]), int):
-            raise UserError(
-                f"--env {env}: {name}={value} is no setting of the {env.partition('(')[0]}; it takes "
-                f"{', '.join(f'{k}={x}' for k, x in taken.items() if isinstance(x, int | float))}"
-            )
 
 
 def add_interpreter(bench: Bench, settings: Settings) -> Bench:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from palaestra.abilities import split_size
 from palaestra.errors import UserError
 from palaestra.run.evaluation import LABEL, bounds_of_pay, evaluate, judge_held_out
+from palaestra.run.harness import harness_exam, is_harness
 from palaestra.store import columns, rollouts
 from palaestra.store.checkpoint import jsonable
 from palaestra.tasks.domains import TellsDomains
@@ -126,7 +127,8 @@ def mean_parts(groups: Sequence[Group]) -> dict[str, float]:
 
 def exams_of(settings: Settings, samples: int = 0) -> dict[str, Evaluator]:
     """The exams that settings ask for, by task."""
-    return {t: Exam(t, max(1, settings.evaluate), samples) for t in settings.exams}
+    n = max(1, settings.evaluate)
+    return {t: harness_exam(t, n) if is_harness(t) else Exam(t, n, samples) for t in settings.exams}
 
 
 @contextmanager
@@ -140,7 +142,7 @@ def attempts_kept(ctx: RunContext, name: str, at: int) -> Generator[None]:
         dict[str, list[Group]](),
         rollouts.kept(ctx.plan.rollouts),
     )
-    ctx.attempts = groups_by_name
+    ctx.attempts, ctx.measured_at = groups_by_name, at
     try:
         yield
     finally:

@@ -9,20 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.context import Bench
 from palaestra.errors import UserError
+from palaestra.rewards.verify import Verify
 from palaestra.run import benches
+from palaestra.run.world_settings import check_world_settings
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.phrasing import question_text
 from palaestra.tasks.spec import parse_alone, split_outside
 from palaestra.worlds.competition import CompetitionWorld
 from palaestra.worlds.competition_files import competition_named, competitions_in
 from palaestra.worlds.competition_tasks import CompetitionTasks
+from palaestra.worlds.explore import VIEWS, ExploreBandit
+from palaestra.worlds.logged_bandit import LoggedBandit, LoggedBandits
 from palaestra.worlds.plans import ExpertPlans, plan_of
+from palaestra.worlds.play_log import SHAPE, PlayLog
+from palaestra.worlds.question import Question
 
 if TYPE_CHECKING:
     from palaestra.settings.fields import Settings
 
 EXPERTS = "experts"  # as --env names it
 COMPETITION = "competition"  # likewise, with a folder in brackets
+LOGGED = "logged"  # as --env names it: the bandit of a log
+FRAMES = "frames"  # likewise: the states of logged games
 TAKES_TOOLS = (*benches.TAKES_TOOLS, EXPERTS)  # in which --tools are not tools of a model
 
 
@@ -55,7 +63,7 @@ def in_experts(settings: Settings, instruction: str) -> Bench:
     given: dict[str, Any] = {"told": True, "seconds": settings.tool_seconds}
     if settings.env:
         given |= parse_alone(settings.env, f"{EXPERTS}(turns=N,...)").settings
-    benches.check_world_settings(settings.env or EXPERTS, ExpertPlans, given)
+    check_world_settings(settings.env or EXPERTS, ExpertPlans, given)
     rows = benches.rows_of(settings, instruction, answers=False, shown=("inputs",))
     data = Path(settings.data)
     folder = data if data.is_dir() else data.parent
@@ -90,7 +98,7 @@ def in_competitions(settings: Settings, instruction: str) -> Bench:
     given: dict[str, Any] = {**parse_alone(f"{COMPETITION}({rest})", form).settings}
     folders = competitions_in(folder)
     held_out = given.pop("held_out", len(folders) // 8)
-    benches.check_world_settings(settings.env, CompetitionWorld, given)
+    check_world_settings(settings.env, CompetitionWorld, given)
     tasks = CompetitionTasks(folders, held_out=held_out)
     given.setdefault("told", True)
     world = CompetitionWorld(**given)
@@ -100,8 +108,69 @@ def in_competitions(settings: Settings, instruction: str) -> Bench:
     return Bench(name=folder, tasks=tasks, world=world, max_tokens=1024, max_turns=turns)
 
 
+def in_logged(settings: Settings, instruction: str) -> Bench:
+    """The bandit of the user's log: logged, or logged(horizon=50,view=summary,near=5,shuffle=1)."""
+    form = f"{LOGGED}(horizon=N,view=summary,near=N,shuffle=1)"
+    if not settings.data:
+        raise UserError(
+            f'--env {LOGGED} is the bandit of a log of yours: --data FILE.jsonl, with rows such as {{"arm": '
+            '"banner", "reward": 1}'
+        )
+    given = parse_alone(settings.env or LOGGED, form).settings
+    known = {"horizon": 50, "view": VIEWS[1], "near": LoggedBandit.near, "shuffle": 1}
+    for name, value in given.items():
+        if name not in known or not isinstance(value, type(known[name])):
+            raise UserError(f"--env {settings.env}: {name}={value!r} is no setting; write {form}")
+    tasks = LoggedBandits(
+        settings.data,
+        test=settings.test_data,
+        columns=settings.columns,
+        skip=settings.skip_bad,
+        shuffle=bool(given.get("shuffle", True)),
+    )
+    tasks.task("train", 0)
+    seen = {k: given[k] for k in ("horizon", "view") if k in given}
+    world = ExploreBandit(LoggedBandit(tasks, near=given.get("near", LoggedBandit.near)), **seen)
+    return Bench(
+        name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=world.most_turns
+    )
+
+
+def in_frames(settings: Settings, instruction: str) -> Bench:
+    """The labelled frames of the user's log of games: frames, or frames(window=4,priority='a,b',...)."""
+    if not settings.data:
+        raise UserError(
+            f"--env {FRAMES} asks about a log of games of yours: --data FILE.jsonl, with rows such as {SHAPE}"
+        )
+    form = f"{FRAMES}(window=N,priority='a,b',hide='enemy.gold',balance=1,ask='...')"
+    given: dict[str, Any] = {**parse_alone(settings.env or FRAMES, form).settings}
+    known = {"window": (int, float), "priority": str, "hide": str, "balance": int, "ask": str}
+    for name, value in given.items():
+        if name not in known or not isinstance(value, known[name]):
+            raise UserError(f"--env {settings.env}: {name}={value!r} is no setting; write {form}")
+    if "balance" in given:
+        given["balance"] = bool(given["balance"])
+    tasks = PlayLog(
+        settings.data,
+        test=settings.test_data,
+        columns=settings.columns,
+        skip=settings.skip_bad,
+        **given,
+    )
+    tasks.task("train", 0)
+    return Bench(
+        name=settings.data,
+        tasks=tasks,
+        world=Question(),
+        reward=Verify(tasks.check),
+        max_tokens=256,
+    )
+
+
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
     **benches.ROOMS,
     EXPERTS: in_experts,
     COMPETITION: in_competitions,
+    LOGGED: in_logged,
+    FRAMES: in_frames,
 }

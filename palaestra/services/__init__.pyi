@@ -42,3 +42,7 @@ from .chat.named import (
 from .chat.structured import (
     ask as ask,
 )
+from .chat.transcript import (
+    ReplyTranscript as ReplyTranscript,
+    TranscribedSource as TranscribedSource,
+)

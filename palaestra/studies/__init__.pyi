@@ -28,6 +28,11 @@ from .models import (
     on_problem as on_problem,
     start_of as start_of,
 )
+from .ownership import (
+    check_owned as check_owned,
+    made_here as made_here,
+    refuse_data as refuse_data,
+)
 from .power import (
     least_difference as least_difference,
     tell_power as tell_power,

@@ -5,7 +5,7 @@ same problems with the same random numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +49,11 @@ class AnswerProblems:
 
 
 async def answers_of(
-    ctx: Context, name: str, model: str | None, asked: AnswerProblems
+    ctx: Context,
+    name: str,
+    model: str | None,
+    asked: AnswerProblems,
+    problem: Mapping[str, str] | None = None,
 ) -> list[Item]:
     """What a model of a study answers. One model is in memory at a time.
 
@@ -58,8 +62,9 @@ async def answers_of(
         name: of the part, and of its folder.
         model: a folder or name; None = the model under study.
         asked: which problems, and how.
+        problem: settings of another problem than the study's.
     """
-    result = await ctx.once(name, asked, model)
+    result = await ctx.once(name, asked, model, None, problem)
     lines = Path(result.artifacts["answers"]).read_text(encoding="utf-8").split("\n")
     return [json.loads(line) for line in lines if line]
 

@@ -49,6 +49,11 @@ from .phrasing import (
     question_text as question_text,
     rephrase as rephrase,
 )
+from .relabel import (
+    FrameLabel as FrameLabel,
+    relabel_frames as relabel_frames,
+    state_text as state_text,
+)
 from .sources import (
     open_records as open_records,
 )

@@ -72,6 +72,13 @@ from .lake import (
     square_name as square_name,
     way_to as way_to,
 )
+from .lane import (
+    LANE_ACTIONS as LANE_ACTIONS,
+    LaneState as LaneState,
+    LaneTasks as LaneTasks,
+    expert_action as expert_action,
+    play_lane as play_lane,
+)
 from .lookup import (
     LookupTasks as LookupTasks,
 )
@@ -127,6 +134,11 @@ from .store import (
 from .tastes import (
     TasteTalks as TasteTalks,
     TasteUser as TasteUser,
+)
+from .taxonomy import (
+    Taxonomy as Taxonomy,
+    path_said as path_said,
+    path_score as path_score,
 )
 from .theorems import (
     Theorems as Theorems,

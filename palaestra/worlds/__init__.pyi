@@ -44,6 +44,10 @@ from .again import (
     ask_again as ask_again,
     previous_answer as previous_answer,
 )
+from .bandit import (
+    BanditTasks as BanditTasks,
+    DrawnBandit as DrawnBandit,
+)
 from .blocks import (
     BLOCKS as BLOCKS,
     GRADED as GRADED,
@@ -91,6 +95,11 @@ from .experts import (
     Expert as Expert,
     ExpertBox as ExpertBox,
 )
+from .explore import (
+    ExploreBandit as ExploreBandit,
+    ExploreState as ExploreState,
+    read_arm as read_arm,
+)
 from .forced import (
     Forced as Forced,
 )
@@ -119,6 +128,10 @@ from .graph import (
     lost_entities as lost_entities,
     read_action as read_action,
 )
+from .logged_bandit import (
+    LoggedBandit as LoggedBandit,
+    LoggedBandits as LoggedBandits,
+)
 from .lookup import (
     Lookup as Lookup,
 )
@@ -134,6 +147,9 @@ from .pair import (
 from .plans import (
     ExpertPlans as ExpertPlans,
     ExpertPlanState as ExpertPlanState,
+)
+from .play_log import (
+    PlayLog as PlayLog,
 )
 from .question import (
     Question as Question,
@@ -194,4 +210,24 @@ from .user import (
 from .unaided import Unaided as Unaided
 from .world_server import (
     WorldServer as WorldServer,
+)
+from .written.files import read_games as read_games
+from .written.game import (
+    WrittenGame as WrittenGame,
+    WrittenGameTasks as WrittenGameTasks,
+    WrittenState as WrittenState,
+    move_of as move_of,
+)
+from .written.grammar import (
+    WrittenRules as WrittenRules,
+    draw_rules as draw_rules,
+)
+from .written.sandboxed import (
+    ExaminedGame as ExaminedGame,
+    GameVerdict as GameVerdict,
+    STATES as STATES,
+    GameView as GameView,
+    examine_game as examine_game,
+    game_lessons as game_lessons,
+    random_points as random_points,
 )

@@ -138,3 +138,44 @@ def test_an_oracle_helps_a_learner_and_a_shuffled_one_does_not():
         found[name] = np.mean([m["reward"] for m in lines[-5:]])
         assert lines[-1]["guide/asked"] > 100 and json.dumps(lines[-1])
     assert found["oracle"] > found["shuffled"] + 0.2
+
+
+def test_a_budget_of_calls_is_of_the_whole_run_and_situations_may_be_others_than_observations():
+    asked = []
+
+    def count(rows):
+        asked.extend(rows[:, 0].tolist())
+        return rows * 2
+
+    situations = lambda paths: paths["reward"].reshape(-1, 1)
+    advisor = pl.control.Asking(most=4, calls=5).start(
+        pl.control.ComputedGuide(count), 1, ("b",), situations=situations
+    )
+    for i in range(1, 4):
+        asyncio.run(advisor.ask({"reward": np.arange(10.0).reshape(2, 1, 5)}, i))
+    numbers = advisor.numbers()
+    assert len(asked) == 4 and numbers["guide/asked"] == 4  # one is left, and one has no other to be shuffled with
+    assert numbers["guide/left_out"] == 3 + 3
+    advisor = pl.control.Asking(most=4, calls=5, fewest=1).start(
+        pl.control.ComputedGuide(count), 1, ("b",), situations=situations
+    )
+    for i in range(1, 4):
+        asyncio.run(advisor.ask({"reward": np.arange(10.0).reshape(2, 1, 5)}, i))
+    assert advisor.numbers()["guide/asked"] == 5
+
+
+def test_guidance_reaches_further_than_what_counts_as_asked():
+    cache = GuidanceCache(radius=1.0, reach=5.0)
+    cache.put(np.array([[0.0]]), np.array([[7.0]]))
+    value, known = cache.look_up(np.array([[4.0], [6.0]]))
+    assert known.tolist() == [True, False] and value[0, 0] == 7.0
+    assert cache.wanting(np.array([[0.5], [4.0], [6.0]])).ravel().tolist() == [4.0, 6.0]
+
+
+def test_an_endpoint_that_fails_is_a_fault_and_no_fallback():
+    def fail(request):
+        raise Fault("chat-500", "down")
+
+    guide = pl.control.ChatGuide(pl.Scripted(fail), spell, Answer, read, fallback=(0.0, 0.5))
+    with pytest.raises(Fault, match="down"):
+        says([[1, 0]], guide)

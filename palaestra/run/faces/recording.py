@@ -23,6 +23,7 @@ class RunRecording(RunTraining, RunJudging):
     trace: StepTrace = field(init=False, repr=False, compare=False, default=NOTHING)
     # of the evaluation under way, by their labels; None = nobody keeps them
     attempts: dict[str, list[Group]] | None = field(init=False, default=None)
+    measured_at: int = field(init=False, default=0)  # the step after which it is
 
     @property
     def folder(self) -> Path:

@@ -4,6 +4,7 @@ endpoint(url='http://localhost:8000/v1', model='m')      a server; the fields of
 endpoint('http://localhost:8000/v1', 'm')                the same
 policy                                                   the model that is trained, as it is
 DIR, or an id of the hub                                 a frozen model, loaded beside it
+transcript:FILE                                          the replies that a run has kept
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from palaestra.context import Source
 from palaestra.errors import UserError
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.local import LocalModel
+from palaestra.services.chat.transcript import ReplyTranscript
 from palaestra.suggest import no_setting
 
 ENDPOINT = re.compile(r"endpoint\(.*\)", re.DOTALL)
+REPLAYED = "transcript:"
 FORM = "endpoint(url='http://HOST:PORT/v1', model='NAME'), policy, or a model's folder"
 
 
@@ -35,6 +38,8 @@ def client_from_text(text: str, name: str) -> tuple[Source, str]:
     given = text.strip()
     if ENDPOINT.fullmatch(given):
         return _endpoint(given, name), ""
+    if given.startswith(REPLAYED):
+        return ReplyTranscript(given.removeprefix(REPLAYED)), ""
     if not given or "(" in given:
         raise UserError(f"{name}={text} cannot be read; write {FORM}")
     if given == "policy":

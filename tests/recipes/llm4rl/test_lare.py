@@ -9,7 +9,7 @@ import pytest
 from palaestra.claims.llm4rl.lare import EXPERIMENT
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.llm4rl import lare
-from palaestra.recipes.llm4rl.lare import LaRe, SimulatorWords, build, embedded, latent_rewards
+from palaestra.recipes.llm4rl.lare import LaRe, build, embedded, latent_rewards
 from palaestra.recipes.llm4rl.lare.navigation import CANDIDATES, MERGED, QUANTITIES, recorded
 
 KEY = ("test",)
@@ -26,10 +26,10 @@ def games():
 def asked(ctx, program=None):
     program = program or LaRe(asked=pl.Scripted(recorded))
     games = program.sample(KEY)
-    return asyncio.run(program.ask(ctx, SimulatorWords.of(program.sim, games), games))
+    return asyncio.run(program.ask(ctx, pl.control.SimulatorWords.of(program.sim, games), games))
 
 
-WORDS = SimulatorWords(about="", declared=QUANTITIES, compute=pl.control.SimpleSpread().quantities)
+WORDS = pl.control.SimulatorWords(about="", declared=QUANTITIES, compute=pl.control.SimpleSpread().quantities)
 
 
 def test_five_candidates_are_asked_for_and_one_that_merges_them(context):

@@ -24,7 +24,7 @@ times every ten; gamma is 0.99, not 1; an agent's rewards sum to R, not to T R.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 
@@ -86,52 +86,9 @@ maximum, less (two arguments), neg, abs, square, exp, tanh (one). Quantities:
 MERGE = "These are proposals for the same question. Merge them into one list without repetitions.\n"
 
 
-@runtime_checkable
-class Described(Protocol):
-    """A simulator that says what a step is made of."""
-
-    @property
-    def declared(self) -> pl.control.Quantities: ...
-    def quantities(self, paths: pl.control.Paths) -> dict[str, np.ndarray]: ...
-
-
-@pl.value_class
-class SimulatorWords:
-    """What a question tells of a simulator, and how its quantities are computed."""
-
-    about: str
-    declared: pl.control.Quantities
-    compute: Callable[[pl.control.Paths], dict[str, np.ndarray]]
-
-    @classmethod
-    def of(cls, sim: pl.control.Simulator, games: pl.control.Paths) -> "SimulatorWords":
-        """What the simulator says itself, else the numbers that an agent sees after its step and
-        what they changed by, with the bounds that they have in `games`.
-        """
-        about = str(getattr(sim, "about", "") or GENERAL)
-        if isinstance(sim, Described):
-            return cls(about=about, declared=sim.declared, compute=sim.quantities)
-        seen = observed(games)
-        declared = {
-            name: pl.control.Quantity(
-                low=float(x.min()), high=float(x.max()), about=f"{name} of an agent's observation"
-            )
-            for name, x in seen.items()
-        }
-        return cls(about=about, declared=declared, compute=observed)
-
-    @property
-    def question(self) -> str:
-        return f"{self.about}{FORM}{pl.control.spell_quantities(self.declared)}"
-
-
-def observed(paths: pl.control.Paths) -> dict[str, np.ndarray]:
-    """[n, A, T] each number of the observation after a step, and its change."""
-    after, moved = paths["next_obs"], paths["next_obs"] - paths["obs"]
-    numbers = range(after.shape[-1])
-    return {f"number_{i}": after[..., i] for i in numbers} | {
-        f"change_{i}": moved[..., i] for i in numbers
-    }
+def question_of(words: pl.control.SimulatorWords) -> str:
+    """What the language model is asked for factors with."""
+    return f"{words.about}{FORM}{pl.control.spell_quantities(words.declared)}"
 
 
 @pl.stage
@@ -158,7 +115,7 @@ class LaRe:
         key: pl.Key = ("lare", ctx.seed)
         asked = self.reward in ("factors", "shuffled", "constant")
         games = self.sample(key)
-        words = SimulatorWords.of(self.sim, games)
+        words = pl.control.SimulatorWords.of(self.sim, games, GENERAL)
         factors = await self.ask(ctx, words, games) if asked else ()
         shaping = self.shaping(factors, words, key)
         taken = [0]
@@ -203,24 +160,27 @@ class LaRe:
         return pl.control.play_games(self.sim, act, SAMPLE, (*key, "sample"))
 
     async def ask(
-        self, ctx: pl.Context, words: SimulatorWords, games: pl.control.Paths
+        self, ctx: pl.Context, words: pl.control.SimulatorWords, games: pl.control.Paths
     ) -> tuple[pl.control.Expression, ...]:
         """The merged factors. Raises Fault where the model writes none without a mistake."""
         program = pl.control.checked_program(words.declared, words.compute(games))
         proposals = list[str]()
         for n in range(self.candidates):
             request = pl.ChatRequest(
-                messages=pl.services.question_messages(words.question), temperature=1.0, seed=n
+                messages=pl.services.question_messages(question_of(words)), temperature=1.0, seed=n
             )
             reply = await ctx.ask_for(self.source, request, program, asks=ASKS)
             proposals.append(reply.model_dump_json())
-        last = f"{words.question}\n\n{MERGE}" + "\n".join(proposals)
+        last = f"{question_of(words)}\n\n{MERGE}" + "\n".join(proposals)
         request = pl.ChatRequest(messages=pl.services.question_messages(last), temperature=0.3)
         merged = await ctx.ask_for(self.source, request, program, asks=ASKS)
         return tuple(merged.expressions)
 
     def shaping(
-        self, factors: Sequence[pl.control.Expression], words: SimulatorWords, key: pl.Key
+        self,
+        factors: Sequence[pl.control.Expression],
+        words: pl.control.SimulatorWords,
+        key: pl.Key,
     ) -> pl.control.Shaping:
         if self.reward in ("dense", "episodic"):
             return pl.control.as_paid if self.reward == "dense" else pl.control.at_the_end
@@ -234,7 +194,7 @@ class LaRe:
 def latent_rewards(
     reward: Reward,
     factors: Sequence[pl.control.Expression],
-    words: SimulatorWords,
+    words: pl.control.SimulatorWords,
     key: pl.Key,
 ) -> Callable[[pl.control.Paths], np.ndarray]:
     """What the decoder sees of every step, [n, A, T, F]."""

@@ -1,0 +1,105 @@
+"""The arms of a comparison: the same learner without a guide, with it, with the same guidance of other
+situations, and with an oracle's, in one report.
+
+Every arm is measured by what the simulator pays, beside what the arm was rewarded for: a policy that
+earns more and more of a written reward may do worse and worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from palaestra.control.shaping import Shaping
+from palaestra.control.simulators import Acting, Paths, Simulator, play_games, returns_of
+from palaestra.types import Key
+
+# gives plain numbers, see `measure_arm`, "env_steps", and "curve", the lines of its training
+ArmRun: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
+REPORT = "arms.md"  # in the run folder
+COLUMNS = ("return", "error", "learned_from", "agreement", "env_steps", "asked", "fallbacks")
+
+
+class ArmContext(Protocol):
+    """What of a run a comparison needs."""
+
+    @property
+    def out(self) -> Any: ...
+    def log(self, metrics: Mapping[str, Any]) -> None: ...
+    def say(self, text: str) -> None: ...
+    async def once(self, name: str, runnable: Callable[[], Any]) -> Any: ...
+
+
+def measure_arm(
+    sim: Simulator, act: Acting, shaping: Shaping, games: int, key: Key
+) -> tuple[dict[str, float], Paths]:
+    """Plays games of a test, and what they say of an arm.
+
+    "return" is what the simulator paid for a game, all agents and steps together, "error" its
+    standard error, "learned_from" what the arm's rewards are for the same games, and "agreement" the
+    correlation of both over games; 0 where one is the same in all.
+    """
+    paths = play_games(sim, act, games, (*key, "test"))
+    true, given = returns_of(paths), (shaping(paths) * paths["alive"][:, None]).sum((1, 2))
+    varies = np.ptp(true) > 1e-9 and np.ptp(given) > 1e-9
+    return {
+        "return": float(true.mean()),
+        "error": float(true.std(ddof=1) / len(true) ** 0.5) if len(true) > 1 else 0.0,
+        "learned_from": float(given.mean()),
+        "agreement": float(np.corrcoef(true, given)[0, 1]) if varies else 0.0,
+    }, paths
+
+
+async def compare_arms(ctx: ArmContext, arms: Mapping[str, ArmRun]) -> dict[str, dict[str, Any]]:
+    """Runs the arms one after another, each of them once however often the run is resumed.
+
+    Lines of an arm's "curve" go to the log with its name in front. In the run folder arms.md is the
+    table of all. Says so where an arm that was rewarded for something else is paid less, by the
+    simulator, the more its own rewards are.
+    """
+    results: dict[str, dict[str, Any]] = {}
+    for name, run in arms.items():
+        ctx.say(f"arm {name}")
+        result = dict(await ctx.once(f"arm-{name.replace(' ', '-')}", run))
+        for line in result.pop("curve", ()):
+            ctx.log({"arm": name, **line})
+        results[name] = result
+        if result["agreement"] < 0:
+            ctx.say(
+                f"arm {name}: the higher its own reward, the lower what the simulator pays "
+                f"(correlation {result['agreement']:.2f}); the policy may exploit the reward"
+            )
+    if ctx.out is not None:
+        (ctx.out / REPORT).write_text("\n".join(arm_table(results)) + "\n")
+    return results
+
+
+def arm_summary(results: Mapping[str, Mapping[str, Any]], guided: str = "guide") -> dict[str, Any]:
+    """What a run's summary begins with: the true return of the guided arm, what it gains over no
+    guide, and the return of each other arm as "return_ARM"; then all numbers, by arm.
+    """
+    others = {
+        f"return_{name.replace(' ', '_')}": r["return"]
+        for name, r in results.items()
+        if name != guided
+    }
+    own = results[guided]["return"]
+    return {"return": own, "gain": own - results["none"]["return"], **others, "arms": dict(results)}
+
+
+def arm_table(results: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
+    """The arms as a table in Markdown, each with the numbers that it has."""
+    names = [c for c in COLUMNS if any(c in r for r in results.values())]
+    names += sorted({k for r in results.values() for k in r} - set(names))
+    cell = lambda x: f"{x:.4g}" if isinstance(x, float) else str(x)
+    rows = [
+        f"| {arm} | " + " | ".join(cell(r.get(n, "")) for n in names) + " |"
+        for arm, r in results.items()
+    ]
+    return [
+        "| arm | " + " | ".join(names) + " |",
+        "| --- " * (len(names) + 1) + "|",
+        *rows,
+    ]

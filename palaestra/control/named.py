@@ -1,0 +1,55 @@
+"""Simulators as text, as `sim=...` takes them on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palaestra.control.gym import GymSimulator
+from palaestra.control.parallel import ParallelSimulator
+from palaestra.control.simulators import Simulator
+from palaestra.errors import UserError
+from palaestra.tasks.user_code import load
+
+
+def simulator_by_name(spec: str) -> Simulator:
+    """A simulator from text: gymnasium:ID (or gym:ID), an environment of Gymnasium, or FILE.py:NAME,
+    where a file has a simulator in arrays, a class or function without arguments that makes one, or
+    one that makes an environment of Gymnasium or a parallel one of PettingZoo.
+
+    Raises UserError for anything else.
+    """
+    for prefix in ("gymnasium:", "gym:"):
+        if spec.startswith(prefix):
+            return GymSimulator(spec.removeprefix(prefix))
+    own: Any = load(spec, "simulator")
+    made: Any = (
+        own() if isinstance(own, type) or (callable(own) and not hasattr(own, "reset")) else own
+    )
+    if hasattr(made, "possible_agents"):
+        return ParallelSimulator(own)
+    if hasattr(made, "action_space") and hasattr(made, "observation_space"):
+        if (limit := time_limit(made)) is None:
+            raise UserError(
+                f"{spec} makes an environment without a time limit; wrap it, "
+                "gymnasium.wrappers.TimeLimit(env, STEPS)"
+            )
+        return GymSimulator(own, limit)
+    lacks = [n for n in ("agents", "horizon", "observation", "actions") if not hasattr(made, n)]
+    lacks += [n for n in ("reset", "observe", "legal", "step") if not hasattr(made, n)]
+    if lacks:
+        raise UserError(
+            f"{spec} is no simulator: it has no {' and no '.join(lacks)}; see "
+            "palaestra.control.Simulator"
+        )
+    return made
+
+
+def time_limit(env: Any) -> int | None:
+    """Steps after which a wrapper of an environment cuts its games; None = none does."""
+    while env is not None:
+        limit = getattr(env, "_max_episode_steps", None)
+        if isinstance(limit, int) and limit > 0:
+            return limit
+        inner = getattr(env, "env", None)
+        env = None if inner is env else inner
+    return None

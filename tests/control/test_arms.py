@@ -1,0 +1,74 @@
+"""The arms of a comparison: their numbers, their table, and that each runs once."""
+
+import asyncio
+
+import numpy as np
+import palaestra as pl
+import pytest
+from palaestra.control.arms import arm_table
+
+
+class Coin:
+    """One step pays the action times a number that is seen; two agents."""
+
+    agents, horizon, observation, actions = 2, 1, 1, 2
+
+    def reset(self, rng, n):
+        return np.arange(1.0, n + 1)
+
+    def observe(self, state):
+        return np.repeat(state[:, None, None], 2, 1)
+
+    def legal(self, state):
+        return None
+
+    def step(self, state, act_nA, rng):
+        return state, state[:, None] * act_nA, np.ones(len(state), bool)
+
+
+def heads(obs, legal, rng):
+    return {"act": np.ones(obs.shape[:2], int)}
+
+
+def test_an_arm_has_its_true_return_beside_what_it_was_rewarded_for():
+    """Games pay 2, 4, 6 and 8: 5 on average, with the standard error sqrt(20/3) / 2; the arm's reward is the negative."""
+    numbers, paths = pl.control.measure_arm(Coin(), heads, lambda p: -p["reward"], 4, ("a",))
+    assert numbers == {
+        "return": 5.0,
+        "error": pytest.approx((20 / 3) ** 0.5 / 2),
+        "learned_from": -5.0,
+        "agreement": pytest.approx(-1.0),
+    }
+    assert pl.control.returns_of(paths).tolist() == [2, 4, 6, 8]
+    same, _ = pl.control.measure_arm(Coin(), heads, lambda p: 0 * p["reward"], 4, ("a",))
+    assert same["agreement"] == 0.0
+    one, _ = pl.control.measure_arm(Coin(), heads, pl.control.as_paid, 1, ("a",))
+    assert one["error"] == 0.0 and one["return"] == 2.0
+
+
+def test_each_arm_runs_once_and_an_exploited_reward_is_said(context, tmp_path):
+    runs, said = [], []
+
+    def arm(name, agreement):
+        async def run():
+            runs.append(name)
+            return {"return": 1.5, "agreement": agreement, "env_steps": 8, "curve": [{"reward": 1.0}]}
+
+        return run
+
+    ctx = context(out=tmp_path)
+    ctx.say = said.append
+    for _ in range(2):
+        found = asyncio.run(pl.control.compare_arms(ctx, {"none": arm("none", 1.0), "a guide": arm("guide", -0.5)}))
+    assert runs == ["none", "guide"] and "curve" not in found["none"]
+    assert sum("may exploit" in s for s in said) == 2 and "a guide" in said[2]
+    table = (tmp_path / "arms.md").read_text()
+    assert table.startswith("| arm | return | agreement | env_steps |") and "| a guide | 1.5 | -0.5 | 8 |" in table
+    assert arm_table({"x": {"return": 1.0}, "y": {"hits": 2}})[2:] == ["| x | 1 |  |", "| y |  | 2 |"]
+
+
+def test_a_summary_begins_with_the_true_returns():
+    found = {"none": {"return": 1.0}, "guide": {"return": 3.0}, "no words": {"return": 2.0}}
+    summary = pl.control.arm_summary(found)
+    assert list(summary) == ["return", "gain", "return_none", "return_no_words", "arms"]
+    assert (summary["return"], summary["gain"], summary["return_no_words"]) == (3.0, 2.0, 2.0)
