@@ -25,7 +25,7 @@ WIDTH, STEPS, RATE = 16, 200, 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class InfluenceGiven:
     """The influence that a member gave before a round, [V], and who had been right in the rounds before."""
 
     team: str
@@ -38,7 +38,7 @@ class Decision:
 class DecisionLog:
     """Decisions of teams of the same number of voters, the adviser last, and how often members were right."""
 
-    decisions: Sequence[Decision]
+    decisions: Sequence[InfluenceGiven]
     skill: float
     voters: int
 
@@ -53,7 +53,7 @@ def read_log(tasks: Sequence[pl.Task], adviser: str) -> DecisionLog:
                 f"row {t.id!r}: its `round` is a number, by which rounds are in order"
             )
         teams.setdefault(str(t.meta.get("team") or ""), {}).setdefault(number, []).append(t)
-    decisions, right, size = list[Decision](), list[float](), 0
+    decisions, right, size = list[InfluenceGiven](), list[float](), 0
     for team, rounds in teams.items():
         first = next(iter(rounds.values()))[0]
         names = voters_of(first, adviser)
@@ -72,7 +72,7 @@ def read_log(tasks: Sequence[pl.Task], adviser: str) -> DecisionLog:
                 weight_V = shares(numbers_of(t, "weights", names))
                 member = str(t.meta.get("member") or "")
                 at = names.index(member) if member in names else None
-                decisions.append(Decision(team, at, weight_V, before))
+                decisions.append(InfluenceGiven(team, at, weight_V, before))
             said = [numbers_of(t, "right", names) > 0.5 for t in rows]
             right_V = said[0]
             if any((x != right_V).any() for x in said):
@@ -120,7 +120,7 @@ def simulated_log(
     """Decisions of simulated members, who forget with .9, count wrong answers twice, and waver: weights are
     multiplied by exp(.3 z), z normal. Their adviser is right four times out of five.
     """
-    trust, decisions = BetaTrust(0.9, 2.0), list[Decision]()
+    trust, decisions = BetaTrust(0.9, 2.0), list[InfluenceGiven]()
     right = list[float]()
     for team in range(teams):
         record = first_record(1, members + 1)
@@ -128,7 +128,7 @@ def simulated_log(
             noise_V = np.exp(0.3 * rng.standard_normal(members + 1))
             weight_V = shares(trust.weights(record)[0] * noise_V)
             decisions.append(
-                Decision(str(team), None, weight_V, tuple(x[0] for x in record.rounds))
+                InfluenceGiven(str(team), None, weight_V, tuple(x[0] for x in record.rounds))
             )
             right_V = rng.random(members + 1) < np.array([skill] * members + [0.8])
             right += list(right_V[:-1].astype(float))
@@ -136,7 +136,7 @@ def simulated_log(
     return DecisionLog(decisions, float(np.mean(right)), members + 1)
 
 
-def record_of(decisions: Sequence[Decision], lam: float, penalty: float) -> VoterRecord:
+def record_of(decisions: Sequence[InfluenceGiven], lam: float, penalty: float) -> VoterRecord:
     """What was known before each decision, under a way of counting."""
     voters = len(decisions[0].weight_V)
     found, known = list[VoterRecord](), dict[tuple[str, int], VoterRecord]()
@@ -152,7 +152,7 @@ def record_of(decisions: Sequence[Decision], lam: float, penalty: float) -> Vote
     return VoterRecord(right_NV, wrong_NV, whole("a_NV"), whole("b_NV"), last_NV)
 
 
-def error(weight_RV: np.ndarray, decisions: Sequence[Decision]) -> float:
+def error(weight_RV: np.ndarray, decisions: Sequence[InfluenceGiven]) -> float:
     """The mean squared difference from the weights that were given."""
     given_RV = np.array([d.weight_V for d in decisions])
     return float(((weight_RV - given_RV) ** 2).mean())
@@ -161,7 +161,7 @@ def error(weight_RV: np.ndarray, decisions: Sequence[Decision]) -> float:
 # ---- models of trust
 
 
-def fit_beta(decisions: Sequence[Decision]) -> BetaTrust:
+def fit_beta(decisions: Sequence[InfluenceGiven]) -> BetaTrust:
     """The forgetting and penalty of a grid that predict the weights best."""
     known = {
         (lam, penalty): BetaTrust(lam, penalty).weights(record_of(decisions, lam, penalty))
@@ -222,14 +222,14 @@ def voter_features(record: VoterRecord, own_NV: np.ndarray) -> np.ndarray:
     )
 
 
-def marks_of(decisions: Sequence[Decision]) -> np.ndarray:
+def marks_of(decisions: Sequence[InfluenceGiven]) -> np.ndarray:
     """[R, V] 1 where a voter is the member who gives; of rows without a member, the share 1 / members each."""
     voters = len(decisions[0].weight_V)
     even_V = np.array([1 / (voters - 1)] * (voters - 1) + [0])
     return np.array([even_V if d.member is None else np.eye(voters)[d.member] for d in decisions])
 
 
-def fit_learned(decisions: Sequence[Decision], rng: np.random.Generator) -> LearnedTrust:
+def fit_learned(decisions: Sequence[InfluenceGiven], rng: np.random.Generator) -> LearnedTrust:
     """The network with the least mean squared error after a fixed number of steps of Adam."""
     record, own_RV = record_of(decisions, FORGETTING, 1.0), marks_of(decisions)
     x = torch.from_numpy(voter_features(record, own_RV))
@@ -258,7 +258,7 @@ class TrustFits:
     beta: BetaTrust
     learned: LearnedTrust
     errors: Mapping[str, float]
-    held: Sequence[Decision]
+    held: Sequence[InfluenceGiven]
 
     @property
     def best(self) -> BetaTrust | LearnedTrust:
@@ -281,8 +281,8 @@ def fit_all(log: DecisionLog, rng: np.random.Generator) -> TrustFits:
 
 
 def split_log(
-    decisions: Sequence[Decision], rng: np.random.Generator
-) -> tuple[list[Decision], list[Decision]]:
+    decisions: Sequence[InfluenceGiven], rng: np.random.Generator
+) -> tuple[list[InfluenceGiven], list[InfluenceGiven]]:
     """What models are fitted on, and what they are measured on: other teams."""
     teams = list(dict.fromkeys(d.team for d in decisions))
     if len(teams) > 1:

@@ -286,9 +286,7 @@ class Scaffolding:
     def _begins(self, ctx: pl.Context, number: int) -> list[str]:
         tasks, task = ctx.bench.tasks, ctx.bench.tasks.task("train", number)
         solution = task.meta.get("demonstration")
-        if not solution and isinstance(
-            pl.abilities.source_of(tasks, task), pl.abilities.Demonstrates
-        ):
+        if not solution:
             rng = pl.rng_of(ctx.key("solution", number))
             solution = pl.tasks.demonstration(tasks, task, rng, "work")
         if not isinstance(solution, str):
