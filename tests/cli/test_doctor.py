@@ -37,7 +37,7 @@ def test_every_extra_is_told(monkeypatch):
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert {*doctor.EXTRAS} == {*declared["optional-dependencies"]} - {"test"}
     rows = re.findall(r"^\| (`.*?`) \|", (Path(__file__).parents[2] / "docs/install.md").read_text(), re.MULTILINE)
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {*declared["optional-dependencies"]}
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == {*declared["optional-dependencies"]}
     here = {"ray", "bm25s"}
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: name in here or None)
     found = doctor.extras()
