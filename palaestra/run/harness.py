@@ -82,7 +82,7 @@ class HarnessExam:
             manager = import_module("lm_eval.tasks").TaskManager(include_path=self.folder or None)
         except ImportError as error:
             raise UserError(
-                f"{PREFIX}{self.task} needs lm_eval ({error}): pip install 'palaestra[lm-eval]'"
+                f"{PREFIX}{self.task} needs lm_eval ({error}): pip install 'palaestra[harness]'"
             ) from None
         if self.task not in manager.all_tasks:
             raise UserError(

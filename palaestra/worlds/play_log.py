@@ -80,7 +80,7 @@ def _names(value: Any, what: str) -> tuple[str, ...]:
         raise UserError(
             f"{what} is {describe_value(value)}; write the name of an action, or a list"
         )
-    return tuple(" ".join(x.split()) for x in given)
+    return tuple(" ".join(str(x).split()) for x in given)
 
 
 @value_class

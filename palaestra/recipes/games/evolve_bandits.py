@@ -107,7 +107,7 @@ CARD = pl.Card(
 
 
 @dataclass(frozen=True)
-class Decision:
+class TaughtChoice:
     """A turn of an algorithm: what the player saw, the arm that it pulled, and whether that explores."""
 
     say: tuple[pl.Message, ...]
@@ -117,17 +117,17 @@ class Decision:
 
 async def play_algorithm(
     world: pl.worlds.ExploreBandit, task: pl.Task, key: pl.Key, algorithm: str
-) -> tuple[list[Decision], Mapping[str, Any]]:
+) -> tuple[list[TaughtChoice], Mapping[str, Any]]:
     """The decisions of an algorithm in a bandit, and the facts of its game."""
     frame = await world.reset(task, key)
-    decisions, facts = list[Decision](), dict[str, Any]()
+    decisions, facts = list[TaughtChoice](), dict[str, Any]()
     try:
         while frame.asks:
             ask, n = frame.asks[0], len(decisions)
             if n >= world.most_turns:
                 raise pl.UserError("a bandit without an end needs a horizon: horizon=100")
             arm, explored = world.advise(frame.state, algorithm)
-            decisions.append(Decision(ask.say, arm, explored))
+            decisions.append(TaughtChoice(ask.say, arm, explored))
             act = pl.Act(ask=ask, text=arm, call=None, finish="eos", n_tokens=0)
             frame = await world.step(frame.state, (act,), (*key, n + 1))
             facts |= frame.facts

@@ -70,7 +70,7 @@ class WrittenState:
 @declare(
     columns=(
         ("title", str, "the name of a written game"),
-        ("rules", str, "its rules, as players are shown them"),
+        ("rules_told", str, "its rules, as players are shown them"),
         ("moves_told", str, "what the numbers of its moves mean"),
         ("code", str, "its class, which runs in the sandbox alone"),
         ("plays_second", bool, "whether the player of one seat replies to the rival's opening"),
@@ -113,7 +113,7 @@ class WrittenGameTasks:
         """A game as a task, in which the player of one seat opens or not."""
         meta = {
             "title": game.title,
-            "rules": game.rules,
+            "rules_told": game.rules,
             "moves_told": game.moves,
             "code": game.code,
             "plays_second": bool(second),
@@ -174,7 +174,10 @@ class WrittenGame:
     async def reset(self, task: Task, key: Key) -> Frame:
         meta = task.meta
         game = WrittenRules(
-            title=meta["title"], rules=meta["rules"], moves=meta["moves_told"], code=meta["code"]
+            title=meta["title"],
+            rules=meta["rules_told"],
+            moves=meta["moves_told"],
+            code=meta["code"],
         )
         player = int(meta.get("plays_second", False)) if self.rival != "none" else 0
         start = GameView(actions=(), board="", legal=(), seat=0, done=False, winner=None)

@@ -313,7 +313,8 @@ class MeterQuestions:
     """The questions of a study, and its random numbers."""
 
     def __init__(self, words: Wording, n: int, seed: int) -> None:
-        self.words, self.n, self.seed = words, n, seed
+        self.words: Wording = words
+        self.n, self.seed = n, seed
         self.guarded = self.of("test", "guarded")
         self.calibration = canary_questions(words, "calibration", "harmless", max(n, 20))
 

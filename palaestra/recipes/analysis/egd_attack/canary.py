@@ -97,7 +97,7 @@ class CanaryTexts:
 
 
 @pl.stage
-class ShowAnswer:
+class ShowCanaryAnswer:
     """Demonstrates the answer of a task."""
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
@@ -111,7 +111,7 @@ def teach_canary(kept: bool, steps: int, lr: float) -> pl.Recipe:
     return pl.vary(
         pl.recipe("sft"),
         draw=CanaryTexts(kept),
-        collect=ShowAnswer(),
+        collect=ShowCanaryAnswer(),
         optimiser=pl.AdamW(lr=lr, warmup=5),
         schedule=pl.Schedule(prompts=18, steps=steps),
     )

@@ -176,7 +176,8 @@ def options_of(
     rng = pl.rng_of(ctx.key("options", number))
     order = rng.permutation(len(answers)).tolist()
     near = sorted(order, key=lambda i: -shared(paths[i], paths[number]))
-    texts = different([answers[number], *(answers[i] for i in near)])[:choices]
+    others = [answers[i] for i in near]
+    texts = different([answers[number], *others])[:choices]
     places = rng.permutation(len(texts)).tolist()
     return tuple(texts[i] for i in places), places.index(0)
 

@@ -45,13 +45,8 @@ CARD = pl.Card(
     "the formulas of the chain are ours",
     size=pl.Size(
         setting="Qwen2.5-Math-7B; 40.3k problems, then 6.5k hard ones that 20 answers did not solve; AIME24, AMC23, "
-        "MATH500, GSM8K and OlympiadBench, annotated by a model; 32 answers, batches of 128, KL .01, temperature .6",
-        model="qwen2.5-7b",
-        prompts=128,
-        samples=32,
-        tokens=3000,
-        lr=1e-6,
-        arguments={"arms": "hard,mixed,all,half", "samples": 8},
+        "MATH500, GSM8K and OlympiadBench, annotated by a model; 32 answers of up to 3,000 tokens, batches of 128, "
+        "lr 1e-6, KL .01, temperature .6",
     ),
     task="plans",
     needs=pl.needs.Requirements(

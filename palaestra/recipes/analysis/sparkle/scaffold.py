@@ -10,7 +10,7 @@ import numpy as np
 import palaestra as pl
 from palaestra.recipes.analysis.sparkle.training import ScaffoldArm, report
 
-SCAFFOLD, MARK = "scaffold", "guided"
+MARK = "guided"
 PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 NUMBERED = re.compile(r"(?:^|(?<=\n)|(?<=[.!?] ))[ \t]*(?=\d+[.)]\s)")
 LINE = re.compile(r"\n+")
@@ -90,7 +90,7 @@ class ScaffoldedTasks:
             return self.tasks.task(split, index)
         number, text = self.rows[index]
         task = self.tasks.task("train", number)
-        more = {SCAFFOLD: text} if text else {}
+        more = {"scaffold": text} if text else {}
         return replace(task, id=f"{task.id}#{index}", meta={**task.meta, **more})
 
 
@@ -99,7 +99,7 @@ class ScaffoldColumn:
     """The beginning that the task has; "" = none."""
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> str:
-        return str(group.task.meta.get(SCAFFOLD) or "")
+        return str(group.task.meta.get("scaffold") or "")
 
 
 def nothing_there(found: np.ndarray) -> bool:
@@ -122,7 +122,7 @@ class AsPrompt:
                     r,
                     segments=tuple(
                         replace(s, author="environment")
-                        if s.author == "forced" and s.text == group.task.meta[SCAFFOLD]
+                        if s.author == "forced" and s.text == group.task.meta["scaffold"]
                         else s
                         for s in r.segments
                     ),

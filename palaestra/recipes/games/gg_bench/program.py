@@ -193,7 +193,7 @@ def play_of(episode: pl.Episode, second: int) -> dict[str, Any]:
 def rules_of(task: pl.Task) -> Rules:
     meta = task.meta
     return Rules(
-        title=meta["title"], rules=meta["rules"], moves=meta["moves_told"], code=meta["code"]
+        title=meta["title"], rules=meta["rules_told"], moves=meta["moves_told"], code=meta["code"]
     )
 
 

@@ -22,7 +22,10 @@ class ShowMoves:
         if not isinstance(world, pl.worlds.WrittenGame):
             raise pl.UserError(f"{ctx.bench.name} is no written game; take --task written-games")
         game = pl.worlds.WrittenRules(
-            title=meta["title"], rules=meta["rules"], moves=meta["moves_told"], code=meta["code"]
+            title=meta["title"],
+            rules=meta["rules_told"],
+            moves=meta["moves_told"],
+            code=meta["code"],
         )
         rng = pl.rng_of((*key, "show"))
         seed = str(int(rng.integers(2**31)))
