@@ -82,7 +82,6 @@ EXTRAS = {
         "what learners that are no language models are measured beside",
     ),
     "bench": (("trl", "datasets"), "palaestra bench trl"),
-    "lm-eval": (("lm_eval",), "palaestra eval --task lm-eval:NAME, and --exams"),
     "docs": (("zensical",), "palaestra docs"),
     "browser": (("playwright", "axe_playwright_python"), "tests of the viewer in a browser"),
 }

@@ -235,7 +235,9 @@ def resize(part: Any, size: Sequence[int]) -> Any:
             part = values.override(part, path, min(ROUNDS, given))
         elif path == "draw.candidates" and given is None:  # else all of a source are asked
             part = values.override(part, path, EVALUATED)
-        elif path == "tasks" or (path.startswith("evaluate.") and path.endswith((".n", ".tasks"))):
+        elif path in ("tasks", "problems") or (
+            path.startswith("evaluate.") and path.endswith((".n", ".tasks"))
+        ):
             part = values.override(part, path, min(EVALUATED, given))
     return part
 

@@ -30,6 +30,7 @@ SMOKE = {  # a recipe at its smallest, see `make_smallest`
     "pool.batches": 1,
     "n": 2,
     "tasks": 4,
+    "problems": 4,
     "evaluate.new worlds.rounds": 2,
     "evaluate.scaling.tasks": 4,
 }

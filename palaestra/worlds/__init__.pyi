@@ -126,7 +126,7 @@ from .formal import (
     FormalRunner as FormalRunner,
     elect_answer as elect_answer,
 )
-from .joint_plan import (
+from .joint_plans import (
     JointPlan as JointPlan,
     TeamOutcome as TeamOutcome,
     joint_plan as joint_plan,

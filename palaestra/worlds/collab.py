@@ -28,7 +28,7 @@ from palaestra.tasks.spec import parse_alone
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value_class
 from palaestra.verifiers.base import strip_thinking
 from palaestra.worlds.adapters.base import last_named
-from palaestra.worlds.joint_plan import JointPlan, Moves, TeamOutcome, joint_plan
+from palaestra.worlds.joint_plans import JointPlan, Moves, TeamOutcome, joint_plan
 
 ALICE, BOB = SEATS = ("alice", "bob")
 Links = Mapping[int, tuple[int, ...]]

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 
 from palaestra.types import stage, value_class
 from palaestra.worlds.collab import SEATS, CollabGame, links_of, map_text, move_text
-from palaestra.worlds.joint_plan import Moves, TeamOutcome
+from palaestra.worlds.joint_plans import Moves, TeamOutcome
 
 LINKS = links_of("1-2 1-6 2-3 3-4 4-5 5-6 5-7 6-9 7-8")
 DOORS = ((1, 2), (3, 4))

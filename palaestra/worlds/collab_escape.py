@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from palaestra.types import stage, value_class
 from palaestra.worlds.collab import SEATS, CollabGame, links_of, map_text, move_text
-from palaestra.worlds.joint_plan import Moves, TeamOutcome
+from palaestra.worlds.joint_plans import Moves, TeamOutcome
 
 LINKS = links_of("1-2 1-8 2-3 3-4 3-7 4-5 5-6 6-7 7-8")
 GENERATORS, GATE, FIXES = (1, 5), 7, 2

@@ -151,7 +151,7 @@ def write(values: FormValues, control: int, value: str) -> FormValues:
 
 
 @dataclass
-class Node:
+class PageNode:
     """A node of the document, as it is read."""
 
     tag: str
@@ -168,7 +168,7 @@ class TreeReader(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.nodes = [Node("page", {}, -1)]
+        self.nodes = [PageNode("page", {}, -1)]
         self.open = [0]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -179,7 +179,7 @@ class TreeReader(HTMLParser):
         hidden = tag in UNSEEN or "hidden" in attributes or attributes.get("type") == "hidden"
         style = attributes.get("style", "").replace(" ", "").casefold()
         hidden = hidden or "display:none" in style or "visibility:hidden" in style
-        seen = Node(tag, attributes, parent, unseen=hidden or self.nodes[parent].unseen)
+        seen = PageNode(tag, attributes, parent, unseen=hidden or self.nodes[parent].unseen)
         self.nodes.append(seen)
         if tag not in VOID:
             self.open.append(len(self.nodes) - 1)
@@ -198,7 +198,7 @@ class PageBuilder:
     """Makes elements and controls of nodes."""
 
     name: str
-    nodes: list[Node]
+    nodes: list[PageNode]
     controls: list[FormControl] = field(default_factory=list[FormControl])
 
     def text(self, n: int, without: Iterable[str] = ()) -> str:
@@ -390,7 +390,7 @@ class PageBuilder:
         )
 
 
-def kind_of(node: Node) -> ElementKind:
+def kind_of(node: PageNode) -> ElementKind:
     type_ = node.attributes.get("type", "").casefold()
     if node.tag == "button":
         return "submit" if type_ in ("", "submit") else "reset" if type_ == "reset" else "other"

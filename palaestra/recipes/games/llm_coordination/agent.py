@@ -123,7 +123,7 @@ class Mind:
 
 
 @dataclass(frozen=True, slots=True)
-class TeamState:
+class MindsState:
     """The state of a game, the minds of those who move, and what was done so far."""
 
     state: Any
@@ -172,9 +172,9 @@ class TeamOfMinds:
 
     async def reset(self, task: pl.Task, key: pl.Key) -> pl.Frame:
         frame = await pl.rollout.frame_of(self.world.reset(task, key))
-        return await self._go_on(TeamState(None), frame, key, {})
+        return await self._go_on(MindsState(None), frame, key, {})
 
-    async def step(self, state: TeamState, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
+    async def step(self, state: MindsState, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
         said = {a.ask.seat: a.text for a in acts}
         minds = tuple(
             self._hear(state, m, said[m.ask.seat], key) if m.ask.seat in said else m
@@ -185,14 +185,14 @@ class TeamOfMinds:
             return pl.Frame(state=state, asks=asks, facts={"decisions": state.done})
         return await self._move(state, key, {})
 
-    async def leave(self, state: TeamState) -> None:
+    async def leave(self, state: MindsState) -> None:
         if hasattr(self.world, "leave"):
             await pl.rollout.await_if_needed(self.world.leave(state.state))
 
     # ---- a turn of the game
 
     async def _go_on(
-        self, state: TeamState, frame: pl.Frame, key: pl.Key, pay: Mapping[Any, float]
+        self, state: MindsState, frame: pl.Frame, key: pl.Key, pay: Mapping[Any, float]
     ) -> pl.Frame:
         """The frame of this world for one of the game, and what was paid on the way to it."""
         pay = {who: pay.get(who, 0.0) + frame.pay.get(who, 0.0) for who in {**pay, **frame.pay}}
@@ -212,7 +212,7 @@ class TeamOfMinds:
             return replace(frame, state=state, asks=asks, facts=facts, pay=pay)
         return await self._move(state, (*key, "alone"), pay)
 
-    def _alone(self, state: TeamState, mind: Mind, key: pl.Key) -> Mind:
+    def _alone(self, state: MindsState, mind: Mind, key: pl.Key) -> Mind:
         """The mind of a seat that no model has, with its move."""
         if mind.kind not in (PLAN, RANDOM):
             return mind
@@ -229,7 +229,7 @@ class TeamOfMinds:
             move = legal[int(rng.integers(len(legal)))]
         return replace(mind, stage="done", move=move)
 
-    async def _move(self, state: TeamState, key: pl.Key, pay: Mapping[Any, float]) -> pl.Frame:
+    async def _move(self, state: MindsState, key: pl.Key, pay: Mapping[Any, float]) -> pl.Frame:
         """The game's next frame, all having decided."""
         acts = tuple(
             pl.Act(ask=m.ask, text=m.move, call=None, finish="eos", n_tokens=0) for m in state.minds
@@ -258,7 +258,7 @@ class TeamOfMinds:
 
     # ---- the calls
 
-    def _hear(self, state: TeamState, mind: Mind, text: str, key: pl.Key) -> Mind:
+    def _hear(self, state: MindsState, mind: Mind, text: str, key: pl.Key) -> Mind:
         """A mind after what its model said."""
         seat, legal = mind.ask.seat, self.legal(state.state, mind.ask)
         rng = pl.rng_of((*key, "ground", seat, state.n, mind.stage))
@@ -285,10 +285,10 @@ class TeamOfMinds:
         named = mind.move if mind.grounding != "drawn" else "what you wrote"
         return replace(mind, stage="plan", refused=(*mind.refused, named))
 
-    def _asks(self, state: TeamState) -> tuple[pl.Ask, ...]:
+    def _asks(self, state: MindsState) -> tuple[pl.Ask, ...]:
         return tuple(self._ask(state, m) for m in state.minds if m.stage != "done")
 
-    def _ask(self, state: TeamState, mind: Mind) -> pl.Ask:
+    def _ask(self, state: MindsState, mind: Mind) -> pl.Ask:
         seat, heard = mind.ask.seat, state.heard[mind.ask.seat]
         if mind.stage in ("direct", "again"):
             return replace(mind.ask, say=heard, new_row=True, thread=mind.stage)
@@ -299,7 +299,7 @@ class TeamOfMinds:
         left = tuple(x for x in mind.ask.choices if x not in mind.refused)
         return replace(ask, prefix=LEAD, choices=left or mind.ask.choices)
 
-    def prompt(self, state: TeamState, mind: Mind, shown: str) -> str:
+    def prompt(self, state: MindsState, mind: Mind, shown: str) -> str:
         """What a stage asks, behind what the world shows."""
         brief = getattr(self.world, "brief", False)
         wording = lambda text: BRIEF[text] if brief else text

@@ -25,6 +25,12 @@ TEXTS = {
 BRIEF = {SURROUNDINGS: "{who} cannot?", MINDS: "{who} does?", JOINT: "you do?"}
 
 
+@pl.declare(
+    columns=(
+        ("options", tuple, "the answers to choose from"),
+        ("type", str, "what a question about a game asks for, such as theory of mind"),
+    )
+)
 @pl.stage
 class RoomQuestions:
     """Questions about places of a game in rooms, a third of each type. The places are those that a game

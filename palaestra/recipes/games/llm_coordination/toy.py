@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.games.llm_coordination.agent import CAC, Mind, TeamOfMinds, TeamState
+from palaestra.recipes.games.llm_coordination.agent import CAC, Mind, MindsState, TeamOfMinds
 from palaestra.recipes.games.llm_coordination.questions import TYPES, RoomQuestions
 
 SHOWN = pl.worlds.CollabEscape(turns=8, brief=True)
@@ -66,4 +66,4 @@ class ShowCoordination:
             mind = replace(mind, move=able[int(rng.integers(len(able)))])
             said = {**said, "verify": "not okay"}
         team = TeamOfMinds(world, (CAC, CAC))
-        return team.prompt(TeamState(state), mind, world.shown(state, seat)), said[stage]
+        return team.prompt(MindsState(state), mind, world.shown(state, seat)), said[stage]
