@@ -379,9 +379,11 @@ def cases_of(name: str) -> Mapping[str, CanaryCase]:
 
 
 def problem_of(card: Card) -> str:
-    """What a default is watched on: its own problem, but sums in place of a search in pages, where
-    the tiny model finds nothing in 20 seconds.
+    """What a default is watched on: the problem of its conformance test where that has one, else its
+    own, but sums in place of a search in pages, where the tiny model finds nothing in 20 seconds.
     """
+    if tested := card.needs.own.get("task"):
+        return str(tested)
     searches = card.task.startswith("wiki") and not card.model
     return "chain" if searches else card.task or "chain"
 

@@ -123,7 +123,7 @@ CASES = {
     "model folder without config": (["--model", "notmodel"], ["config.json"]),
     "model folder without tokenizer": (["--model", "notok"], ["tokenizer"]),
     "unknown recipe": (["grpp"], ["grpo"]),
-    "planned recipe": (["sap"], ["not built yet"]),
+    "planned recipe": (["mrlmn"], ["not built yet"]),
     "two recipes": (["grpo", "rloo"], ["one recipe"]),
     "unknown field": (["objective.hgih=0.3"], ["objective.high"]),
     "ambiguous field": (["max_tokens=3", "links.0.scope=batch", "scope=batch"], ["ambiguous"]),

@@ -38,7 +38,7 @@ from palaestra.recipes.games.llm_coordination.program import LlmCoordination
 from palaestra.recipes.games.llm_coordination.toy import ShowCoordination
 
 SMALL = "collab-escape(turns=8,brief=True,illegal='never')"
-TINY = "collab-capture(turns=3,brief=True,illegal='never')"
+TINY = "collab-capture(turns=2,brief=True,illegal='never')"
 
 CARD = pl.Card(
     title="LLM-Coordination benchmark + CAC",

@@ -31,7 +31,7 @@ NAMES = {
     PLAN: "the best plan's player",
     RANDOM: "random actions",
 }
-TOKENS = 256  # of a call, at least, where prompts are not brief
+TOKENS, BRIEF = 256, 32  # of a call: at least, and at most where prompts are brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,9 @@ class LlmCoordination:
             n=1,
             temperature=self.temperature,
             top_p=self.top_p,
-            max_tokens=tokens if getattr(world, "brief", False) else max(tokens, TOKENS),
+            max_tokens=min(tokens, BRIEF)
+            if getattr(world, "brief", False)
+            else max(tokens, TOKENS),
             cast=SeatMinds(own, self.partner if partner == PARTNER else None),
         )
         there, label = ctx.with_bench(bench), f"{agent}-{partner}"
