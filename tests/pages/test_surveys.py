@@ -70,9 +70,9 @@ def test_met():
 
 def test_lines(monkeypatch):
     assert node_line(SurveyNode(level=2, text="x")) == "  - x"
-    by_hand = SurveyNode(level=1, text="x", rows=("sap", "grpo", "survey-irl"))
-    assert node_line(by_hand) == "- x: *sap*, [grpo](../methods/grpo.md), [survey-irl](survey-irl.md)"
-    rows = [entry(name) for name in ("sap", "gigpo", "loop")]
+    by_hand = SurveyNode(level=1, text="x", rows=("mrlmn", "grpo", "survey-irl"))
+    assert node_line(by_hand) == "- x: *mrlmn*, [grpo](../methods/grpo.md), [survey-irl](survey-irl.md)"
+    rows = [entry(name) for name in ("mrlmn", "gigpo", "loop")]
     monkeypatch.setattr(catalogue, "rows", lambda: rows)
     monkeypatch.setattr(surveys, "MOST", 2)
     asked = SurveyNode(level=1, text="x", where={"reward": "world"})

@@ -176,8 +176,7 @@ def options_of(
     rng = pl.rng_of(ctx.key("options", number))
     order = rng.permutation(len(answers)).tolist()
     near = sorted(order, key=lambda i: -shared(paths[i], paths[number]))
-    others = [answers[i] for i in near]
-    texts = different([answers[number], *others])[:choices]
+    texts = different([answers[i] for i in (number, *near)])[:choices]
     places = rng.permutation(len(texts)).tolist()
     return tuple(texts[i] for i in places), places.index(0)
 
