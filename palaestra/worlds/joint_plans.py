@@ -101,10 +101,9 @@ def joint_plan(
     first = np.cumsum([0, *map(len, moves[:-1])])
     to_O, chance_O, won_O, of_O = map(np.array, (to, chance, wins, of))
     value_P: np.ndarray = np.zeros(len(places) + 1)  # the last is 0: an end
-    rows = [np.zeros(n_moves)]
+    rows: list[np.ndarray] = [np.zeros(n_moves)]
     for pay in pays:
         Q_M = np.bincount(of_O, chance_O * np.where(won_O, pay, value_P[to_O]), n_moves)
-        best_P: np.ndarray = np.maximum.reduceat(Q_M, first)
-        value_P = np.concatenate([best_P, np.zeros(1)])
+        value_P = np.concatenate([np.maximum.reduceat(Q_M, first), np.zeros(1)])
         rows.append(Q_M)
     return JointPlan(index, moves, np.stack(rows), first)
