@@ -120,11 +120,12 @@ def _span_of_one(op: str, span: Span) -> Span:
     if op == "neg":
         return -high, -low
     if op == "exp":
-        return math.exp(low), math.exp(high) if high < 700 else math.inf
+        low, high = (math.exp(x) if x < 700 else math.inf for x in (low, high))
+        return low, high
     if op == "tanh":
         return math.tanh(low), math.tanh(high)
     ends, least = (abs(low), abs(high)), 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-    return (least, max(ends)) if op == "abs" else (least**2, max(ends) ** 2)
+    return (least, max(ends)) if op == "abs" else (least * least, max(ends) * max(ends))
 
 
 def lint_expression(

@@ -25,6 +25,11 @@ def simulator_by_name(spec: str) -> Simulator:
     made: Any = (
         own() if isinstance(own, type) or (callable(own) and not hasattr(own, "reset")) else own
     )
+    is_env = hasattr(made, "possible_agents") or hasattr(made, "action_space")
+    if is_env and made is own:
+        raise UserError(
+            f"{spec} is one environment, and many copies are needed: name a function that makes one, or its class"
+        )
     if hasattr(made, "possible_agents"):
         return ParallelSimulator(own)
     if hasattr(made, "action_space") and hasattr(made, "observation_space"):

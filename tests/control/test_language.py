@@ -126,3 +126,10 @@ def test_a_model_hears_what_is_wrong_with_its_program():
     many = pl.Scripted(lambda r: {"expressions": ["x", "d", "x"]}).open()
     with pytest.raises(Fault, match="at most 2"):
         asyncio.run(pl.services.ask(many, request, model))
+
+
+@pytest.mark.parametrize(("name", "argument"), [("exp", 1000.0), ("square", 1e200), ("exp", "year")])
+def test_what_overflows_is_refused_like_what_is_large(name, argument):
+    declared = {"year": pl.control.Quantity(low=1000.0, high=2000.0)}
+    with pytest.raises(ValueError, match="may reach inf"):
+        bounds_of(op(name, argument), declared)

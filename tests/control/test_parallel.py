@@ -96,3 +96,9 @@ def test_environments_of_a_file(file):
     with pytest.raises(UserError, match="different spaces"):
         pl.control.simulator_by_name(f"{file}:wide")
     assert pl.control.simulator_by_name("gymnasium:CartPole-v1").horizon == 500
+
+
+def test_one_environment_is_no_way_to_make_many(tmp_path):
+    (tmp_path / "one.py").write_text("import gymnasium\nenv = gymnasium.make('CartPole-v1')\n")
+    with pytest.raises(UserError, match="name a function that makes one"):
+        pl.control.simulator_by_name(f"{tmp_path}/one.py:env")

@@ -103,6 +103,7 @@ CARD = pl.Card(
         "The bandit of a log is made of its rewards as they are; choices that the log never made in a context are paid "
         "as in the nearest ones, and propensities are not used.",
     ),
+    grade="B",
 )
 
 

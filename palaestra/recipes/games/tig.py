@@ -2,7 +2,7 @@
 and names a macro action.
 
     state of a key frame, as JSON  ->  thoughts, one of the named actions
-    label of a frame = the event in it, else the most important one of the next `window` frames
+    label of a frame = the most important event of its own and of the next `window` frames
     r = 1 if the action is the label, else 0
     A_i = (r_i - mean(r)) / std(r),  clipped surrogate with KL to the start
 
@@ -113,6 +113,7 @@ CARD = pl.Card(
         "Frames of won games do not weigh more than those of lost ones.",
         "Explanations are not rated.",
     ),
+    grade="B",
 )
 
 

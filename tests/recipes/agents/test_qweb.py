@@ -22,6 +22,7 @@ from palaestra.recipes.agents.qweb.goals import (
     potential,
     read_goals,
     simulated_size,
+    value_for,
     warm_probability,
     warm_start,
 )
@@ -419,3 +420,20 @@ def test_a_task_of_miniwob_in_chromium():
     (played,) = play_pages(Never(), [BrowserPage(env, 0)], 0.0, RNG())
     env.close()
     assert played.steps and played.states[0].elements
+
+
+def test_pages_as_people_write_them():
+    """A head that only the body ends, and a radio group of which one member cannot be chosen."""
+    page = read_page(
+        "b.html",
+        "<head><title>x</title><body><form><input type=radio name=c id=p><label for=p>Air</label>"
+        "<input type=radio name=c id=q disabled><label for=q>Sea</label><button>Go</button></form>",
+    )
+    (control,) = page.controls
+    assert control.options == ("Air",)
+
+
+@pytest.mark.parametrize("value", [None, ["A", "B"]])
+def test_a_cell_that_is_no_value_is_no_text(value):
+    with pytest.raises(UserError, match="write one value, or leave the field out"):
+        value_for(PAGE.controls[0], value, "row 1")

@@ -143,6 +143,14 @@ class Asks:
         return (0, *parts)
 
 
+def test_parents_are_looked_up_in_rows_that_are_not_asked():
+    made = {"B202": "B20", "B20": "B2", "B2": "B", "B": ""}
+    rows = [task(answer=n, node=n, parent=p) for n, p in made.items()]
+    assert questions.parents_in(questions.AskedQuestions(tuple(rows), None)) == made
+    asked = questions.read_questions(Asks(rows), 2, 0)
+    assert [q.path for q in asked] == [("B", "B2", "B20", "B202"), ("B", "B2", "B20")]
+
+
 def test_options_are_answers_of_the_nearest_places():
     """Of a leaf below A01 the others below it come first, then those below A; its own answer is one of them."""
     paths = ["A > A01 > A01B", "A > A01 > A01D", "A > A01 > A01F", "A > A02 > A02B", "B > B01 > B01C", "B > B01 > B01D"]

@@ -127,6 +127,9 @@ def test_levels_from_easy_to_hard():
     assert findings.order(["10", "9", "?", "1"]) == ["1", "9", "10"]
     assert findings.order(["never", "always", "never"]) == ["always", "never"]
     assert findings.order(["b", "a"]) == ["a", "b"] and findings.order(["?"]) == []
+    assert findings.order(["hard", "Easy", "medium"]) == ["Easy", "medium", "hard"]
+    assert findings.order(["Level 10", "Level 2"]) == ["Level 2", "Level 10"]
+    assert findings.is_ranked(["Easy", "hard"]) and not findings.is_ranked(["algebra", "easy"])
 
 
 # ---- annotations

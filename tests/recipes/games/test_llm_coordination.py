@@ -58,10 +58,12 @@ def test_drawn_actions_are_any_legal_ones_and_without_a_list_a_reply_stays():
     [
         ("Okay", True), ("Yes, it is safe.", True), ("okay. Not okay would be room 6.", True), ("fine by me", True),
         ("Not okay", False), ("It is not safe", False), ("No.", False), ("**Unsafe**", False), ("impossible", False),
-        ("<think>no</think> ok", True),
+        ("<think>no</think> ok", True), ("This is not a safe move. Not okay.", False), ("It isn't safe.", False),
+        ("Room 3 is legal, but the killer will be there. Not okay.", False), ("There is no danger. Okay.", True),
+        ("No problem: okay", True), ("This is not a legal move", False),
     ],
 )  # fmt: skip
-def test_a_verification_is_read_by_its_first_verdict(text, good):
+def test_a_verification_is_read_by_its_verdict(text, good):
     assert is_accepted(text) is good
 
 

@@ -72,6 +72,7 @@ CARD = pl.Card(
         "A run that is killed while it learns begins that part anew; what is kept is the whole of a part.",
         "The policy is no language model, and no arm with one is compared.",
     ),
+    grade="B",
 )
 
 LEARNER = pl.control.DoubleQ(

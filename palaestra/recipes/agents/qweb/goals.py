@@ -198,6 +198,10 @@ def field_of(
 
 def value_for(control: FormControl, value: Any, where: str) -> str:
     """A value as the form holds it. Raises UserError for one that the control cannot take."""
+    if value is None or isinstance(value, list | dict):
+        raise pl.UserError(
+            f"{where}: {control.name!r} is {value!r}; write one value, or leave the field out"
+        )
     text = str(value).strip()
     if control.kind == "check":
         if text.casefold() not in CHECKED:

@@ -174,6 +174,8 @@ class TreeReader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in ("option", "optgroup") and self.nodes[self.open[-1]].tag == "option":
             self.open.pop()
+        if tag == "body":  # which ends a head that nothing else ends
+            self.handle_endtag("head")
         attributes = {k: v or "" for k, v in attrs}
         parent = self.open[-1]
         hidden = tag in UNSEEN or "hidden" in attributes or attributes.get("type") == "hidden"
@@ -334,7 +336,8 @@ class PageBuilder:
                 owners[n] = groups.setdefault(key, len(self.controls))
                 if owners[n] == len(self.controls):
                     members = [m for m, x in enumerate(self.nodes) if kind_of(x) == "radio"
-                               and (self.parent_of(m, "form"), x.attributes.get("name", "")) == key]  # fmt: skip
+                               and (self.parent_of(m, "form"), x.attributes.get("name", "")) == key
+                               and "disabled" not in x.attributes and not x.unseen]  # fmt: skip
                     legend = self.legend(n)
                     self.controls.append(self.choice(n, members, legend, "checked"))
             elif node.tag == "select":

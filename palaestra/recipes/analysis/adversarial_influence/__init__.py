@@ -123,6 +123,7 @@ CARD = pl.Card(
         "Questions have one wrong answer, which all wrong voters give.",
         "The built-in model was never asked such questions: its weights show how the meter reads, and no skill.",
     ),
+    grade="B",
 )  # fmt: skip
 
 

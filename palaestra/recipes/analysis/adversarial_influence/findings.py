@@ -127,8 +127,14 @@ def tell(
             for s in guarded
         ]
         lines.append(f"Damage with a defence: {'; '.join(parts)}. Least with: {best.defence.name}.")
-    better = min(("learned", "beta"), key=lambda n: errors[n])
-    name = {"learned": "the learned model", "beta": "the Beta model"}[better]
+    names = {"learned": "the learned model", "beta": "the Beta model", "even": "even weights"}
+    better = min(names, key=lambda n: errors[n])
+    name = names[better]
+    if better == "even":
+        lines.append(
+            "Neither model of trust predicts better than even weights, so the damage is that of a team which nobody "
+            "observed."
+        )
     lines.append(
         f"Influence is predicted best by {name}: mean squared error {errors[better]:.4f}, learned "
         f"{errors['learned']:.4f} (of a quarter of the decisions {errors['learned from a quarter']:.4f}), Beta "

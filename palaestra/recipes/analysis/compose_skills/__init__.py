@@ -93,6 +93,7 @@ CARD = pl.Card(
         "How RL changes reasoning is told by one number, the share of answers that write every inner value.",
         "On the built-in model compositions deeper than two and those of the other task are not learned by any arm.",
     ),
+    grade="B",
 )  # fmt: skip
 
 PROMPT = (

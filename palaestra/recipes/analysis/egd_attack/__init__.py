@@ -99,6 +99,7 @@ CARD = pl.Card(
         "under all searches, and 88% of harmless questions stay answered; the check of the answer keeps all, and refuses the "
         "code's owner too.",
     ),
+    grade="A",
 )  # fmt: skip
 OWN_REQUESTS = "the meter asks harmless questions of its own and takes no others"
 SHORTER = (1, 2)

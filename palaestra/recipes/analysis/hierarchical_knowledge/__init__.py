@@ -112,6 +112,7 @@ CARD = pl.Card(
         "The arms (supervised, distilled, RL) are runs of yours: name them with beside=NAME=DIR.",
         "On the built-in tree paths become no better by RL: that part of the claim needs a model that can be better.",
     ),
+    grade="B",
 )
 
 DIRECT = "Give the answer alone, without an explanation."

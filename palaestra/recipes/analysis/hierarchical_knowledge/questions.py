@@ -117,9 +117,7 @@ def read_questions(ctx: pl.Context, most: int, choices: int) -> list[HierarchyQu
     tasks = [ctx.bench.tasks.task("test", i) for i in numbers]
     if not tasks:
         raise pl.UserError("there are no rows to ask about")
-    parents = {
-        str(t.meta["node"]): str(t.meta.get("parent") or "") for t in tasks if "node" in t.meta
-    }
+    parents = parents_in(ctx.bench.tasks) if any("node" in t.meta for t in tasks) else {}
     paths = [path_of(t, parents) for t in tasks]
     answers = [str(t.answer) for t in tasks]
     if choices and len(different(answers)) < 2 and not all("options" in t.meta for t in tasks):
@@ -131,6 +129,13 @@ def read_questions(ctx: pl.Context, most: int, choices: int) -> list[HierarchyQu
         with_options(t, p, options_of(ctx, t, i, answers, paths, choices))
         for i, (t, p) in enumerate(zip(tasks, paths, strict=True))
     ]
+
+
+def parents_in(tasks: pl.Tasks) -> dict[str, str]:
+    """The parent of each node of all rows, "" of a root."""
+    splits = {"train": tasks.size or 0, "test": getattr(tasks, "test_size", None) or 0}
+    rows = (tasks.task(split, i).meta for split, n in splits.items() for i in range(n))
+    return {str(m["node"]): str(m.get("parent") or "") for m in rows if "node" in m}
 
 
 def path_of(task: pl.Task, parents: Mapping[str, str]) -> tuple[str, ...]:

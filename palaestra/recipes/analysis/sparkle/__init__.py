@@ -116,6 +116,7 @@ CARD = pl.Card(
         "The released code's 'first_half' cuts a solution in two and shows both; here it is the first half of the "
         "segments (segments=2 with the arm all is theirs), and the 100% version leaves out the statement of the answer.",
     ),
+    grade="B",
 )  # fmt: skip
 
 

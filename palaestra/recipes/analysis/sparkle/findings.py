@@ -1,6 +1,7 @@
 """What the answers show on the three axes: numbers, sentences, tables and a chart."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,17 @@ SHOWN = {
     "other knowledge": "the knowledge of another problem",
 }
 MODELS = {"policy": "model", "base": "start"}
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+SCALE = {  # words for how hard a problem is, by rank; those of one line mean the same
+    word: rank
+    for rank, words in enumerate((
+        ("always", "trivial", "very easy"), ("easy", "simple", "basic", "beginner", "low"),
+        ("at times", "medium", "moderate", "normal", "intermediate"),
+        ("hard", "difficult", "advanced", "challenging", "high"),
+        ("never", "very hard", "expert", "extreme", "competition"),
+    ))
+    for word in words
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +226,9 @@ def tell_gain(asked: AxisAnswers, form: str) -> str:
 
 
 def hardest_of(asked: AxisAnswers, levels: Sequence[str]) -> str:
-    """What a plan adds on the hardest level; "" where there is one level."""
+    """What a plan adds on the hardest level; "" where there is one level, or nobody knows their order."""
     known = order(levels)
-    if len(known) < 2:
+    if len(known) < 2 or not (is_ranked(known) or all(NUMBER.search(x) for x in known)):
         return ""
     name, parts = known[-1], list[str]()
     for m in asked.models:
@@ -240,15 +252,18 @@ def tell_chain(chain: ChainShares, name: str) -> str:
 
 
 def order(levels: Sequence[str]) -> list[str]:
-    """Levels from easy to hard: numbers by size, kinds as they are known, other words by letters; "?" is none."""
-    kinds = ("always", "at times", "never")
+    """Levels from easy to hard: usual words as they are meant, others by the numbers in them, then by letters;
+    "?" is none.
+    """
     known = {*levels} - {"?"}
-    if known <= {*kinds}:
-        return [k for k in kinds if k in known]
-    try:
-        return sorted(known, key=float)
-    except ValueError:
-        return sorted(known)
+    if is_ranked(known):
+        return sorted(known, key=lambda x: SCALE.get(x.casefold(), 0))
+    return sorted(known, key=lambda x: ([float(n) for n in NUMBER.findall(x)], x))
+
+
+def is_ranked(levels: Iterable[str]) -> bool:
+    """Whether all levels are words of the usual scale, whose order is known."""
+    return all(x.casefold() in SCALE for x in levels)
 
 
 def axes_table(asked: AxisAnswers, chains: Mapping[str, ChainShares]) -> pl.studies.StudyTable:

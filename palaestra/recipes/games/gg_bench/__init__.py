@@ -79,6 +79,7 @@ CARD = pl.Card(
         "In the default run the built-in model, shown good moves of other games for 50 steps, wins 10.2% of its "
         "plays of 11 games and random moves 9.5%, so it plays no better than random (one seed).",
     ),
+    grade="C",
 )
 
 

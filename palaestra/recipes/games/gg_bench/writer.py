@@ -2,6 +2,8 @@
 
 import palaestra as pl
 
+TOKENS = 8192  # of a reply: rules, or a class
+
 RULES = """Write the rules of a new game for two players who move in turn, to be played in text. It should be no
 known game such as Nim, tic-tac-toe, Go or chess; have no dice, no cards and nothing that one player sees and
 the other does not; end after at most some twenty moves with a winner, never in a draw; and a careful
@@ -38,7 +40,11 @@ async def write_game(
     Raises:
         Fault: the model cannot be asked.
     """
-    ask = lambda text: ctx.ask(writer, text, seed=number)
+    ask = lambda text: ctx.ask(
+        writer,
+        pl.ChatRequest(messages=(pl.Message(role="user", content=text),), max_tokens=TOKENS),
+        seed=number,
+    )
     rules = pl.verifiers.strip_thinking(await ask(RULES.format(number=number + 1))).strip()
     if not rules:
         return pl.worlds.GameVerdict(verdict="unwritten", why="the reply has no rules")

@@ -94,6 +94,7 @@ CARD = pl.Card(
         "The memory of an agent is the rules, what the game shows, and its own last eight actions; nothing is "
         "kept from game to game.",
     ),
+    grade="B",
 )
 
 

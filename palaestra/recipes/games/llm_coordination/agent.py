@@ -16,8 +16,11 @@ REMEMBERED = 8  # own actions in a prompt
 LONGEST = 600  # characters of a thought that are shown again
 LEAD = "Action: "
 ACTION = re.compile(r"\baction\s*:\s*(.*)", re.IGNORECASE)
+SAID_FIRST = re.compile(r"\W*(not\s+okay|okay|ok|yes)\b|\W*(no)\b\s*(?:[.,;!]|\Z)", re.IGNORECASE)
+OKAY = re.compile(r"\b((?:not\s+)?(?:okay|ok))\b", re.IGNORECASE)
 VERDICT = re.compile(
-    r"\b(not\s+(?:okay|ok|safe|legal|possible|good)|(?:un|in)safe|illegal|impossible|no|okay|ok|yes|safe|legal)\b",
+    r"\b((?:not|\w+n['\u2019]t)\s+(?:an?\s+)?(?:okay|ok|safe|legal|possible|good)|(?:un|in)safe|illegal|impossible|no|yes"
+    r"|safe|legal)\b",
     re.IGNORECASE,
 )
 
@@ -86,9 +89,15 @@ def last_of(text: str, names: Sequence[str]) -> str | None:
 
 
 def is_accepted(text: str) -> bool:
-    """Whether a verification says yes: its first verdict does. One without a verdict is no objection."""
-    verdict = VERDICT.search(pl.verifiers.strip_thinking(text))
-    return verdict is None or verdict[1].lower() in ("okay", "ok", "yes", "safe", "legal")
+    """Whether a verification says yes: the verdict that it begins with, else its last "okay" or "not okay", else
+    the first other word that judges. One without a verdict is no objection.
+    """
+    said = pl.verifiers.strip_thinking(text)
+    if first := SAID_FIRST.match(said):
+        return (first[1] or first[2]).lower() in ("okay", "ok", "yes")
+    okays = OKAY.findall(said)
+    verdict = okays[-1:] or VERDICT.findall(said)[:1]
+    return not verdict or verdict[0].lower() in ("okay", "ok", "yes", "safe", "legal")
 
 
 @dataclass(frozen=True, slots=True)

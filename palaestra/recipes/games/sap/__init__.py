@@ -84,6 +84,7 @@ CARD = pl.Card(
         "A response that the network promises most is also the one that it errs about most: look at "
         "predicted_minus_won.",
     ),
+    grade="C",
 )
 
 

@@ -292,7 +292,10 @@ class StrategyPlanning:
         shown = "\n".join(f"game {i + 1}: {text}" for i, text in enumerate(seen))
         asked = RECOGNISE.format(seen=shown, listed=listed, form=game.form)
         for i in range(TRIES):
-            if (told := game.read(await ctx.ask(source, asked, seed=i))) is not None:
+            request = pl.ChatRequest(
+                messages=(pl.Message(role="user", content=asked),), temperature=0.7 if i else 0.0
+            )
+            if (told := game.read(await ctx.ask(source, request, seed=i))) is not None:
                 return told
         return None
 

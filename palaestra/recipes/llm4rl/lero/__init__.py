@@ -97,6 +97,7 @@ CARD = pl.Card(
         "Of an environment of a library the model is told neither the name nor what its numbers mean; "
         "`about`, `quantities` and `view` are those of a simulator of your own.",
     ),
+    grade="B",
 )
 
 

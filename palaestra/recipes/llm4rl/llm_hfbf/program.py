@@ -256,8 +256,11 @@ class ShapedFeedback:
 
     def __init__(self, setting: FeedbackSetting, human: Human | None, guide: Any):
         self.setting, self.human = setting, human
-        self.corrected = 0.0  # how far the labels of the last games were moved
+        self.corrected = (
+            0.0  # how far the labels of the last games were moved by what could be read
+        )
         self.labels = self.flags = 0
+        self.read: Any = True  # [n, A, S] whether what the model answered could be read
         self.seen = np.zeros((0, setting.program.sim.observation + 1))
         self.given = np.zeros(0)
         self.advisor: pl.control.Advisor | None = None
@@ -281,6 +284,9 @@ class ShapedFeedback:
         if self.advisor is None:
             return label
         guidance = self.advisor(self.setting.situations(segments, label))
+        self.read = guidance[..., FLAG] != NOT_READ
+        if self.setting.program.feedback == "model":  # which sees nobody's label
+            label = 0 * label
         known = guidance[..., FLAG][segments.alive]
         self.labels, self.flags = self.labels + known.size, self.flags + int((known == 1).sum())
         believed = trust(self.flags, self.labels)
@@ -295,7 +301,8 @@ class ShapedFeedback:
         segments = self.setting.segments(paths)
         label = self.human(segments)
         f = self.feedback(segments, label)
-        self.corrected = float(np.abs(f - label)[segments.alive].mean())
+        moved = np.abs(f - label)[segments.alive & self.read]
+        self.corrected = float(moved.mean()) if moved.size else 0.0
         given = segments.spread(f, reward.shape[-1]) * paths["alive"][:, None]
         if program.potential:
             return self.by_potential(paths, given)
