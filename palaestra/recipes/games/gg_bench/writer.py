@@ -42,7 +42,7 @@ async def write_game(
     """
     ask = lambda text: ctx.ask(
         writer,
-        pl.ChatRequest(messages=(pl.Message(role="user", content=text),), max_tokens=TOKENS),
+        pl.ChatRequest(messages=pl.services.question_messages(text), max_tokens=TOKENS),
         seed=number,
     )
     rules = pl.verifiers.strip_thinking(await ask(RULES.format(number=number + 1))).strip()

@@ -293,7 +293,7 @@ class StrategyPlanning:
         asked = RECOGNISE.format(seen=shown, listed=listed, form=game.form)
         for i in range(TRIES):
             request = pl.ChatRequest(
-                messages=(pl.Message(role="user", content=asked),), temperature=0.7 if i else 0.0
+                messages=pl.services.question_messages(asked), temperature=0.7 if i else 0.0
             )
             if (told := game.read(await ctx.ask(source, request, seed=i))) is not None:
                 return told
