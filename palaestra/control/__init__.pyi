@@ -35,6 +35,11 @@ from .guides import (
     ShuffledGuide as ShuffledGuide,
     shuffle_rows as shuffle_rows,
 )
+from .goals import (
+    GoalDraw as GoalDraw,
+    GoalReached as GoalReached,
+    GoalSimulator as GoalSimulator,
+)
 from .gym import (
     GymSimulator as GymSimulator,
 )
@@ -59,8 +64,36 @@ from .networks import (
     load_policy as load_policy,
     save_policy as save_policy,
 )
+from .options import (
+    CUT as CUT,
+    ENDS as ENDS,
+    INTERRUPTED as INTERRUPTED,
+    REACHED as REACHED,
+    REFUSED as REFUSED,
+    STOP as STOP,
+    TIMEOUT as TIMEOUT,
+    Chooser as Chooser,
+    Condition as Condition,
+    Option as Option,
+    OptionCall as OptionCall,
+    OptionGames as OptionGames,
+    OptionSpaces as OptionSpaces,
+    available_options as available_options,
+    choose_by as choose_by,
+    decision_paths as decision_paths,
+    option_paths as option_paths,
+    play_options as play_options,
+    primitive_option as primitive_option,
+    with_goal as with_goal,
+)
 from .parallel import (
     ParallelSimulator as ParallelSimulator,
+)
+from .plans import (
+    OptionPlan as OptionPlan,
+    PlanFollower as PlanFollower,
+    Replan as Replan,
+    plan_form as plan_form,
 )
 from .q import (
     DoubleQ as DoubleQ,
