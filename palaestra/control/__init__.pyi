@@ -54,6 +54,9 @@ from .language import (
     lint_expression as lint_expression,
     spell_quantities as spell_quantities,
 )
+from .maze import (
+    Maze as Maze,
+)
 from .named import (
     simulator_by_name as simulator_by_name,
 )
@@ -97,6 +100,7 @@ from .plans import (
 )
 from .q import (
     DoubleQ as DoubleQ,
+    Prior as Prior,
     QLearner as QLearner,
     follow_network as follow_network,
     q_targets as q_targets,

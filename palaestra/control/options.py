@@ -251,6 +251,13 @@ def available_options(options: Sequence[Option], obs: np.ndarray) -> np.ndarray:
     return np.stack([o.can_begin(obs) & ~o.reached(obs) for o in options], 1)
 
 
+def available_at(options: Sequence[Option], obs: np.ndarray) -> np.ndarray:
+    """[n, T, K] which options can begin at every step, of observations [n, A, T, O]."""
+    n, A, T, width = obs.shape
+    flat = np.moveaxis(obs, 2, 1).reshape(n * T, A, width)
+    return available_options(options, flat).reshape(n, T, -1)
+
+
 def resting_actions(sim: Simulator, legal: np.ndarray | None, n: int) -> np.ndarray:
     """[n, A] or [n, A, D] for games that are no longer alive: the first legal action, or no force."""
     if isinstance(sim.actions, Box):
@@ -319,6 +326,10 @@ def decision_paths(games: OptionGames, gamma: float) -> Paths:
     by_game = [[c for c in calls if c.game == i] for i in range(n)]
     D, K = max(map(len, by_game)), len(games.options)
     width = paths["obs"].shape[-1]
+    free = {
+        name: available_at(games.options, paths[seen])
+        for name, seen in (("legal", "obs"), ("next_legal", "next_obs"))
+    }
     kept: dict[str, np.ndarray] = {
         **{k: np.zeros((n, 1, D, width)) for k in ("obs", "next_obs")},
         **{k: np.zeros((n, 1, D)) for k in ("reward", "discount")},
@@ -337,9 +348,8 @@ def decision_paths(games: OptionGames, gamma: float) -> Paths:
             kept["next_obs"][i, 0, d] = paths["next_obs"][i, 0, last]
             kept["over"][i, d] = paths["over"][i, last]
             kept["act"][i, 0, d], kept["steps"][i, d] = call.option, call.steps
-            for name, seen in (("legal", paths["obs"]), ("next_legal", paths["next_obs"])):
-                at = call.start if name == "legal" else last
-                kept[name][i, 0, d] = available_options(games.options, seen[i : i + 1, :, at])[0]
+            kept["legal"][i, 0, d] = free["legal"][i, call.start]
+            kept["next_legal"][i, 0, d] = free["next_legal"][i, last]
             kept["alive"][i, d] = True
     return kept
 
