@@ -24,11 +24,11 @@ from palaestra.recipes.llm4rl.ldsc.subgoals import (
 
 KEY = ("test",)
 MAZE = pl.control.Maze(drawing="#######\n#.....#\n#######", goal=(5, 1), horizon=12, slip=0.0)
-LEARNER = pl.control.DoubleQ(gamma=0.9, games=4, updates=2, width=8, explore=0.5)
+LEARNER = pl.control.DoubleQ(gamma=0.9, games=2, updates=1, width=8, explore=0.5)
 
 
 def program(**settings):
-    return replace(ldsc.embedded(), **{"learner": LEARNER, "steps": 100, "games": 4, **settings})
+    return replace(ldsc.embedded(), **{"learner": LEARNER, "steps": 40, "games": 2, **settings})
 
 
 def words_of(sim=MAZE, names=""):
@@ -94,8 +94,8 @@ def played(own, way, timeout=2, games=1):
 
 def test_an_option_begins_anywhere_until_it_has_five_successes_then_where_it_succeeded():
     own = option(3)
-    for _ in range(4):
-        own.observe(played(own, 1), 1, KEY)
+    for _ in range(2):
+        own.observe(played(own, 1, games=2), 1, KEY)
     assert own.successes == 4 and own.calls == 4
     far = np.concatenate([MAZE.observe(pl.control.maze.MazeState(cell_n=np.array([c]))) for c in range(5)])
     assert own.can_begin(far).all()
@@ -230,7 +230,7 @@ def test_a_killed_run_ends_with_the_same_and_arms_take_equal_steps(context, tmp_
     arms = first["arms"]
     assert list(arms) == ["none", "guide", "without reuse", "shuffled", "oracle"]
     steps = [arm["env_steps"] for arm in arms.values()]
-    assert min(steps) >= 200 and max(steps) - min(steps) <= 2 * 4 * 12
+    assert min(steps) >= 2 * 40 and max(steps) - min(steps) <= 2 * 2 * 12
     assert first["by_options"] > 0 == arms["none"]["by_options"]
     assert (first["reused"], arms["without reuse"]["reused"]) == (1, 0)
     record = json.loads((tmp_path / "policy" / "task-2" / "options.json").read_text())

@@ -29,7 +29,10 @@ Arms take equally many environment steps, single steps of all games:
     shuffled       the same number of regions, coordinates exchanged between subgoals
     oracle         every fourth place of a shortest way, of a simulator with `route`
 
-NUMBERS
+In trials of the guided arm alone (seed 5, three of them while settings were chosen) the first goal was reached in
+every test game; the second one, two doors away, in none of the trials that measured it, in which games had 50 steps.
+The default's games have 80. So the default shows options that are learned and used again, and no gain of the words
+on far goals.
 
 Deviations: options learn by double Q learning, not DDPG; regions are cubes; the classifier of where options begin
 is one of nearest places, not a support vector machine; the questions, thresholds and the default are ours.
@@ -101,7 +104,7 @@ def build(
     goal: str = "",
     subgoals: Subgoals = "model",
     reuse: bool = True,
-    steps: int = 8_000,
+    steps: int = 6_000,
     timeout: int = 20,
     most: int = 6,
     games: int = 128,
@@ -128,7 +131,7 @@ def embedded(
     asked: pl.Source | None = None,
     subgoals: Subgoals = "model",
     reuse: bool = True,
-    steps: int = 8_000,
+    steps: int = 6_000,
     timeout: int = 20,
     most: int = 6,
     games: int = 128,
