@@ -91,8 +91,8 @@ CARD = pl.Card(
         "Each subgoal has one option, so the policies over subgoals and over options are one; the model's tree of "
         "subgoals acts on what is tried.",
         "Option-critic and deep skill chaining, the paper's baselines, are not among the arms.",
-        "By default the subgoals are those that a large model wrote once, who knew the mazes: it shows what good "
-        "subgoals bring, and not that a language model names them.",
+        "By default the subgoals are those that a large model wrote once, who knew the mazes; its numbers "
+        "show neither that a language model names good ones nor that they help.",
     ),
 )
 
