@@ -43,7 +43,8 @@ class DoubleQ:
     over legal actions alone. `prior` weighs the log-probabilities of a prior over actions, which is
     asked for every choice and shapes exploration too; 0 = there is none. `cql` weighs log sum exp Q
     - Q(s, a), which keeps values of what was not tried low (arXiv:2006.04779). `dueling` networks
-    have a head for the value and one for the advantages, see `DuelingValues`.
+    have a head for the value and one for the advantages, see `DuelingValues`. With `per_step` so many
+    batches are learned for each step of an iteration's games in place of `updates`, however long games are.
     """
 
     lr: float = 5e-4
@@ -60,9 +61,11 @@ class DoubleQ:
     cql: float = 0.0
     width: int = 128
     dueling: bool = False
+    per_step: float = 0.0
 
     def __post_init__(self) -> None:
         need_at_least(self, lr=0, gamma=0, games=1, updates=1, batch=1, keep=1, prior=0, cql=0)
+        need_at_least(self, per_step=0)
 
     async def learn(
         self,
@@ -95,6 +98,12 @@ class DoubleQ:
     def learner(self, spaces: Spaces, key: Key) -> QLearner:
         """The state of learning before the first step, for those who play by themselves."""
         return QLearner(self, self.start(spaces, key), self.start(spaces, key))
+
+    def batches(self, paths: Paths) -> int:
+        """That are learned after games, one at least."""
+        if not self.per_step:
+            return self.updates
+        return max(1, round(self.per_step * int(paths["alive"].sum()) * paths["reward"].shape[1]))
 
     def epsilon(self, share: float) -> float:
         """The share of random actions when a share of all steps is taken."""
@@ -187,7 +196,7 @@ class QLearner:
     def update(
         self, paths: Paths, reward: np.ndarray, key: Key, prior: Prior | None = None
     ) -> float:
-        """Stores what was played, and learns `updates` batches. The mean of their losses.
+        """Stores what was played, and learns as many batches as are due. The mean of their losses.
 
         Args:
             reward: that is learned from, [n, A, T].
@@ -195,7 +204,7 @@ class QLearner:
         """
         self.stored.add(paths, reward)
         rng, losses, settings = rng_of(key), list[float](), self.settings
-        for _ in range(settings.updates):
+        for _ in range(settings.batches(paths)):
             drawn = self.stored.draw(rng, settings.batch)
             loss = settings.loss(self.values, self.following, drawn, prior)
             self.optimiser.zero_grad()
