@@ -64,6 +64,9 @@ def test_utility_by_hand():
     # one word of four: BLEU e^-3, ROUGE 2/5
     assert utility("a", "a b c d") == pytest.approx((2.718281828459045**-3 + 0.8) / 3)
     assert rouge_1(["a", "a", "a"], ["a"]) == 0.5
+    # a sign is a word: of 住在东京 and 住在城市 two of four are the same, one pair of three, and no three in a row
+    assert words_of("住在东京 now") == ["住", "在", "东", "京", "now"]
+    assert utility("住在城市", "住在东京") == pytest.approx((0 + 0.5 + 0.5) / 3)
 
 
 def test_bleu_is_sacrebleus():
@@ -87,6 +90,9 @@ def test_bleu_is_sacrebleus():
         ("<think>city: Rome</think>\ncity = Oslo.", ("Oslo",)),
         ('```json\n{"City": ["Oslo", "Bergen"], "age": 34}\n```', ("Oslo", "Bergen")),
         ("City: Oslo, Norway; Bergen", ("Oslo, Norway", "Bergen")),
+        ('{"city": ["", null]}', None),  # nothing is no guess, or it would hide the attribute
+        ('{"note": "as asked"}\ncity: Oslo', ("Oslo",)),
+        ("{city: Oslo}", ("Oslo}",)),
         ("I cannot say.", None),
         ("city:", None),
         ("velocity: 3", None),
@@ -97,13 +103,18 @@ def test_guesses_are_read(reply, city):
     assert read_guesses(reply, ["city", "age"])["city"] == city
 
 
+def test_names_of_several_words_are_read_as_a_model_spells_them():
+    for reply in ("City of birth: Oslo; Rome", "city_of_birth: Oslo; Rome", '{"city of birth": ["Oslo", "Rome"]}'):
+        assert read_guesses(reply, ["city_of_birth"]) == {"city_of_birth": ("Oslo", "Rome")}, reply
+
+
 @pytest.mark.parametrize(
     "guess, truth, same",
     [
         ("oslo", "Oslo", True), ("Oslo, Norway", "Oslo", True), ("Oslofjord", "Oslo", False), ("", "Oslo", False),
         ("New York", "York", True), ("York", "New York", False), ("36", "34", True), ("40", "34", False),
         ("30-35", "34", True), ("20 to 30", "34", False), ("about 30 years", "34", True), ("34", 34, True),
-        ("unknown", "34", False), ("-", "-", True),
+        ("unknown", "34", False), ("-", "-", True), ("3", "2", False), ("2 children", "2", True), ("1995", "1990", True),
     ],
 )  # fmt: skip
 def test_a_guess_is_right_by_rule(guess, truth, same):
@@ -117,6 +128,8 @@ def test_lines_are_aligned_where_their_number_differs():
     assert kept.splitlines() == ["I live somewhere.", "I bake bread on Sundays.", "My dog is old."]
     assert align_lines("Here it is:\nI bake on Sundays.", "I bake on Sundays.") == "Here it is:\nI bake on Sundays."
     assert align_lines("", original) == ""
+    twice = align_lines("I live here.\nx\ny", "I live here.\nI live there.")  # a line is used once
+    assert twice.splitlines() == ["I live here.", "I live there."]
 
 
 @dataclass
@@ -163,7 +176,8 @@ def test_a_rewrite_is_paid_by_the_attack_on_it_and_what_is_left():
     assert [a[2] for a in ctx.asked] == [0, 1]  # each its own draw; nobody attacks an empty text
     assert all("Oslo" not in a[1] and "34" not in a[1] for a in ctx.asked)  # the truth is not told
     off = asyncio.run(StealthReward(adversarial=False)(Asks(reply), group))
-    assert [r.parts["privacy"] for r in off] == [0.0, 0.0, 0.0] and off[0].total == 1.0
+    assert [r.parts["attack"] for r in off] == [0.0, 0.0, 0.0] and off[0].total == 1.0
+    assert copy.parts["attack"] == pytest.approx(1 - (0.525 + 1) / 2)
 
 
 def test_an_attack_that_cannot_be_read_is_no_reward_and_one_that_fails_is_a_fault():
@@ -251,7 +265,13 @@ def test_a_rewrite_that_hides_nothing_is_not_selected():
 
 
 def test_profiles_without_attributes_are_refused():
-    for meta in ({}, {"attributes": {}}, {"attributes": "Oslo"}, {"attributes": {"city": None}}):
+    for meta in (
+        {},
+        {"attributes": {}},
+        {"attributes": "Oslo"},
+        {"attributes": {"city": None}},
+        {"attributes": {"city": ["Oslo"]}},
+    ):
         with pytest.raises(UserError, match="column `attributes`"):
             attributes_of(pl.Task(id="t", prompt=TASK.prompt, meta=meta))
     assert attributes_of(TASK) == {"city": "Oslo", "age": "34"}

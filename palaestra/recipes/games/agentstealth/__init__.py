@@ -39,8 +39,8 @@ CARD = pl.Card(
     paper="arXiv:2506.22508",
     claim="A small model that runs on a device, trained by imitation of a workflow of attacks and rewrites and then by "
     "its own attacks, hides more of its users' attributes and keeps more of their texts than anonymisers before.",
-    source="abstract; rewards, rounds and thresholds as the catalogue has them from the released code "
-    "(tsinghua-fib-lab/AgentStealth)",
+    source="abstract; weights of the guesses, R, the alignment of lines and the sampling of the attack as in the released "
+    "code (tsinghua-fib-lab/AgentStealth, rl/train.py and rl/function.py)",
     size=pl.Size(
         setting="Llama-3.1-8B-Instruct; LoRA r=8, lr 1e-4, 3 epochs of imitation, then LoRA r=16, lr 1e-4, two "
         "rewrites a text, 200 steps, 1,024 new tokens",
@@ -92,7 +92,7 @@ CARD = pl.Card(
                 otherwise="the rule says it: the same words, or a number within 5",
             ),
         ),
-        shows="part/privacy",
+        shows="part/attack",
         off={"adversarial": False},
         own={
             "rounds": 0,
@@ -109,12 +109,19 @@ CARD = pl.Card(
         "The two data sets of the paper and its baselines are not here, and no comparison with them.",
         "Held-out profiles are attacked by the attacker of the run; name an examiner=DIR2 that took no part in "
         "training, or what they show may be how to mislead this attacker.",
-        "On the built-in authors 20 steps raised R of 24 held-out rewrites from 0.869 to 0.901, all of it utility (0.909 "
-        "to 0.982); privacy stayed (0.829, 0.821), so what the paper claims for the last stage is not shown (one seed).",
-        "The wording of all questions, and how lessons gain and lose, are ours.",
+        "On the built-in authors 20 steps raised R of 24 held-out rewrites from 0.65 to 0.85 and P from 0.32 to 0.84, and "
+        "lowered U from 0.98 to 0.86; the attacker's first guess was right of 83% of them before and of 8% after (one seed). "
+        "Chance is 25%, and the attacker is the model itself: part of this is an attacker that is misled.",
+        "The wording of all questions, and how lessons gain and lose, are ours. The released code shows the attacker's "
+        "inferences to the small model too, and lets the attacker reason first; here the workflow's teacher alone sees them, "
+        "and the attacker only guesses.",
+        "The released code imitates every attack of the workflow, and leaves attributes without a guess out of the mean; here "
+        "attacks whose first guesses are right are imitated, and an attribute without a guess counts as not hidden.",
         "Who may be hurt by a failed rewrite is not weighed: each attribute counts alike.",
     ),
 )
+
+EXAM = 24  # made-up authors that are held out
 
 
 def build(
@@ -145,8 +152,9 @@ def build(
     judged = JudgeByRule() if judge is None else JudgeByModel(judge)
     attack = Attacker(attacker or pl.LocalModel(), judged)
     asked = fill(INSTRUCTION, {"hidden": hidden or HIDDEN})
-    examined = Attacker(examiner or attack.source, judged)
-    rl = learned(StealthReward(attack, floor, adversarial), samples, asked, examined, exam)
+    examined = StealthReward(Attacker(examiner or attack.source, judged), floor)
+    measure = StealthExam(examined, exam) if exam else None
+    rl = learned(StealthReward(attack, floor, adversarial), samples, asked, measure)
     if not rounds:
         return pl.Pipeline(parts={"rl": pl.Part(rl)})
     workflow = StealthWorkflow(
@@ -170,16 +178,15 @@ def learned(
     reward: StealthReward,
     samples: int,
     instruction: str,
-    examiner: Attacker,
-    exam: int,
+    exam: StealthExam | None,
     **more: Any,
 ) -> pl.Recipe:
-    """GRPO on rewrites, measured on held-out profiles by an attacker."""
+    """GRPO on rewrites, measured on held-out profiles."""
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=samples), pl.Score(reward=reward)),
         instruction=instruction,
-        evaluate={"profiles": StealthExam(StealthReward(examiner), exam)} if exam else {},
+        evaluate={"profiles": exam} if exam else {},
         **more,
     )
 
@@ -188,11 +195,11 @@ def embedded(
     adversarial: bool = True,
     floor: float = 0.0,
     samples: int = 6,
-    imitate: int = 40,
+    imitate: int = 150,
     steps: int = 20,
 ) -> pl.Pipeline:
     """On made-up authors and their stones. The built-in model is shown both roles for `imitate` steps, rewriting as often
-    as copying, and then learns by its own attacks.
+    as copying, and then learns by its own attacks; held-out texts are rewritten as they are sampled in training.
     """
     shows = pl.vary(
         pl.recipe("sft"),
@@ -205,8 +212,7 @@ def embedded(
         reward,
         samples,
         "",
-        reward.attacker,
-        24,
+        StealthExam(StealthReward(reward.attacker, floor), EXAM, temperature=1.0),
         schedule=pl.Schedule(prompts=8, steps=steps),
         optimiser=pl.AdamW(lr=2e-4),
     )

@@ -26,7 +26,9 @@ WEIGHTS = (0.8, 0.15, 0.05)  # of the three guesses
 ORDER = 4  # of BLEU
 ALIKE = 0.5  # of two lines that are one, by difflib
 NEAR = 5.0  # of a guessed number, such as an age, to the true one
-WORD = re.compile(r"\w+|[^\w\s]")
+NEAR_SHARE = 0.15  # of the true number, where that is less: two children are not three
+SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # scripts without spaces: a sign is a word
+WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+|[^\w\s]")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 RANGE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:-|–|to)\s*(\d+(?:\.\d+)?)")
 Guesses = tuple[str, ...]
@@ -97,8 +99,9 @@ def read_guesses(reply: str, names: Sequence[str]) -> dict[str, Guesses | None]:
     guesses: dict[str, Guesses | None] = dict.fromkeys(names)
     for line in said.splitlines():
         for name in names:
+            spelt = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", name)))
             match = re.match(
-                rf"\W*(?:\d+[.)]\s*)?\W*{re.escape(name)}\W*?\s*[:=]\s*(.+)", line, re.IGNORECASE
+                rf"\W*(?:\d+[.)]\s*)?\W*{spelt}\W*?\s*[:=]\s*(.+)", line, re.IGNORECASE
             )
             if match:
                 guesses[name] = split_guesses(match[1]) or guesses[name]
@@ -115,24 +118,28 @@ def split_guesses(text: str) -> Guesses:
 
 
 def _read_object(text: str, names: Sequence[str]) -> dict[str, Guesses | None] | None:
+    """Guesses of a JSON object in a text; None where there is none that names an attribute."""
     match = re.search(r"\{.*\}", text, re.DOTALL)
-    if match is None:
-        return None
     try:
-        own = {str(k).casefold(): v for k, v in json.loads(match[0]).items()}
-    except (ValueError, AttributeError):
+        known = json.loads(match[0]) if match else {}
+    except ValueError:
         return None
-    made: dict[str, Guesses | None] = {}
+    fold = lambda name: str(name).casefold().replace(" ", "_")
+    own = {fold(k): v for k, v in known.items()}
+    if not any(fold(name) in own for name in names):
+        return None
+    guesses = dict[str, Guesses | None]()
     for name in names:
-        value = own.get(name.casefold())
-        listed = value if isinstance(value, list) else [] if value is None else [value]
-        made[name] = tuple(str(x).strip() for x in listed)[: len(WEIGHTS)] or None
-    return made
+        value = own.get(fold(name))
+        listed = value if isinstance(value, list) else [value]
+        said = [str(x).strip() for x in listed if x is not None]
+        guesses[name] = tuple(x for x in said if x)[: len(WEIGHTS)] or None
+    return guesses
 
 
 def is_same(guess: str, truth: Any) -> bool:
     """Whether a guess is right, by rule: the true words stand in it in their order; or it is a number
-    within 5 of a true one, or a range that holds it.
+    within 5 of the true one and within 15% of it, or a range that holds it.
     """
     mine, theirs = words_of(guess), words_of(str(truth))
     number = str(truth).strip()
@@ -140,21 +147,25 @@ def is_same(guess: str, truth: Any) -> bool:
         true = float(number)
         if span := RANGE.search(guess):
             return float(span[1]) <= true <= float(span[2])
-        return any(abs(float(x) - true) <= NEAR for x in NUMBER.findall(guess))
+        near = min(NEAR, NEAR_SHARE * abs(true))
+        return any(abs(float(x) - true) <= near for x in NUMBER.findall(guess))
     n = len(theirs)
     return bool(n) and any(mine[i : i + n] == theirs for i in range(len(mine) - n + 1))
 
 
 def align_lines(text: str, original: str) -> str:
     """A rewritten text with the lines of the original: where their numbers differ, each original line is
-    replaced by the rewritten line most like it, and stays where none is alike by more than 0.5.
+    replaced by the rewritten line most like it, each of which is used once, and stays where that is not alike by
+    more than 0.5.
     """
     mine, theirs = ([x for x in t.splitlines() if x.strip()] for t in (text, original))
     if len(mine) == len(theirs) or not mine or len(theirs) == 1:
         return text.strip()
-    lines = list[str]()
+    lines, used = list[str](), set[int]()
     for line in theirs:
         alike = [difflib.SequenceMatcher(None, line, x).ratio() for x in mine]
         best = max(range(len(mine)), key=alike.__getitem__)
-        lines.append(mine[best] if alike[best] > ALIKE else line)
+        fits = alike[best] > ALIKE and best not in used
+        lines.append(mine[best] if fits else line)
+        used |= {best} if fits else set()
     return "\n".join(lines)

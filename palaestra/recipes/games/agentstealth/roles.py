@@ -37,17 +37,19 @@ SAME = (
 def attributes_of(task: pl.Task) -> dict[str, str]:
     """The attributes of a profile. Raises UserError where there are none."""
     own = task.meta.get("attributes")
-    known = (
-        {str(k): str(v) for k, v in own.items() if v not in (None, "")}
-        if isinstance(own, Mapping)
-        else {}
-    )
-    if not known:
+    known = {
+        str(k): v
+        for k, v in (own.items() if isinstance(own, Mapping) else ())
+        if v not in (None, "")
+    }
+    nested = [k for k, v in known.items() if not isinstance(v, str | int | float)]
+    if nested or not known:
+        wrong = f"a list or an object as its {nested[0]}" if nested else "no attributes to hide"
         raise pl.UserError(
-            f"agentstealth: {task.id} has no attributes to hide; its column `attributes` is an object of "
-            'names and values, such as {"city": "Oslo", "age": 34}'
+            f"agentstealth: {task.id} has {wrong}; its column `attributes` is an object of "
+            'names with a text or number each, such as {"city": "Oslo", "age": 34}'
         )
-    return known
+    return {k: str(v) for k, v in known.items()}
 
 
 class GuessJudge(Protocol):
@@ -122,7 +124,8 @@ class Attacker:
     temperature: float = 0.7
 
     def prompt(self, text: str, names: Sequence[str]) -> str:
-        return fill(self.template, {"text": text, "names": ", ".join(names)})
+        shown = {"text": pl.judges.defuse(text), "names": ", ".join(names)}
+        return fill(self.template, shown)
 
     async def __call__(
         self, ctx: pl.Context, text: str, truths: Mapping[str, str], seed: int = 0
@@ -153,13 +156,14 @@ def rewritten(reply: str, original: str) -> str:
 @pl.stage
 class StealthReward:
     """R of `privacy`, of each rewrite. Parts: "privacy" P, "utility" U, "first_guess", the share of
-    attributes that the attacker's first guess has, "unread", that of guesses that could not be read. Solved is a
-    profile of which all guesses were read and no first one is right.
+    attributes that the attacker's first guess has, "unread", that of guesses that could not be read, and "attack",
+    |R - U|, how far the attack moves the reward from utility alone. Solved is a profile of which all guesses
+    were read and no first one is right.
 
     Args:
         attacker: who guesses.
         floor: of P, below which utility does not count; 0 = the paper's.
-        adversarial: whether the attacker counts; else R = U, and P is 0.
+        adversarial: whether the attacker is asked; else R = U.
     """
 
     attacker: Attacker = Attacker()
@@ -188,30 +192,36 @@ class StealthReward:
         text = rewritten(reply, original)
         u = utility(text, original)
         if not self.adversarial:
-            return pl.Reward(total=u, parts={"privacy": 0.0, "utility": u})
+            return pl.Reward(total=u, parts={"attack": 0.0, "utility": u})
         if not text:
-            return pl.Reward(total=0.0, parts={"privacy": 0.0, "utility": 0.0}, solved=False)
+            parts = {"attack": 0.0, "privacy": 0.0, "utility": 0.0}
+            return pl.Reward(total=0.0, parts=parts, solved=False)
         attack = await self.attacker(ctx, text, truths, seed)
         p = attack.privacy
+        total = worth(p, u, self.floor)
         parts = {
+            "attack": abs(total - u),
             "privacy": p,
             "utility": u,
             "first_guess": attack.first,
             "unread": attack.unread,
         }
         hidden = attack.first == 0 and attack.unread == 0
-        return pl.Reward(total=worth(p, u, self.floor), parts=parts, solved=hidden)
+        return pl.Reward(total=total, parts=parts, solved=hidden)
 
 
 @pl.stage
 class StealthExam:
-    """An evaluator: means of R, P, U and the first guesses of greedy rewrites of held-out profiles."""
+    """An evaluator: means of R, P, U and the first guesses of rewrites of held-out profiles, one each, drawn at
+    `temperature`; 0 = greedy.
+    """
 
     reward: StealthReward
     tasks: int = 64
+    temperature: float = 0.0
 
     async def __call__(self, ctx: pl.Context) -> Mapping[str, Any]:
-        sample, score = pl.Sample(n=1, temperature=0.0), pl.Score(reward=self.reward)
+        sample, score = pl.Sample(n=1, temperature=self.temperature), pl.Score(reward=self.reward)
 
         async def one(i: int) -> pl.Group:
             key, task = ctx.key("profile", i), ctx.bench.tasks.task("test", i)
