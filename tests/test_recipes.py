@@ -37,6 +37,7 @@ NO_POLICY = {
     "infinite-sampling": "steps_saved",
     "llm-coordination": "partner_spread",
     "math-beyond": "changed",
+    "metacipher": "evasion_adaptive",
     "qpa": "error",
     "qweb": "success",
     "rlhf-diversity": "moved",
