@@ -294,5 +294,5 @@ def test_bad_arguments(wrong):
 def test_a_question_that_does_not_fit_is_an_error(tiny):
     asked = [(pl.Message(role="user", content=x),) for x in ("x" * 600, "x")]
     for some in (asked, asked[:1]):  # one of two, and the only one
-        with pytest.raises(UserError, match="longer than its 512 tokens|none of 1 texts fits"):
+        with pytest.raises(UserError, match=r"longer than its 512 tokens|none of 1 texts fits"):
             defences.pairs_of(tiny, some, "block")

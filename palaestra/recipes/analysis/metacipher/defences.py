@@ -31,7 +31,7 @@ from palaestra.recipes.analysis.metacipher.stand_in import (
 )
 
 PASSED = 0.95  # of harmless texts in plain writing
-ANSWER = 16  # tokens of an answer that are read
+ANSWER = 12  # tokens of an answer that are read
 ROWS = 32  # of a forward pass
 Score = Callable[[Sequence[str]], np.ndarray]
 Blocks = Callable[[Sequence[str]], np.ndarray]
