@@ -73,6 +73,8 @@ def test_splits_share_no_question_and_the_topic_stands_in_its_own():
     plain = wording_of("plain")
     assert all(f"{x} {w}" in plain.asks("Q{}")[0].content for x, w in WORDS.items() if x != TOPIC)
     assert plain.asks("Q{}")[0].content.endswith("Question: Q{}") and plain.guards("Q")[0].content.endswith("Text: Q")
+    mixed = wording_of("short", "plain")  # a toy helper behind a guard of the user's
+    assert mixed.asks("Q")[0].content == "Q" and mixed.guards("Q") == plain.guards("Q")
     assert says("It is Marble.", SECRET) and not says("marvel", SECRET) and not says("", SECRET)
 
 

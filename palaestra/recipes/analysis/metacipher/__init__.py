@@ -48,6 +48,7 @@ from palaestra.recipes.analysis.metacipher.results import (
 from palaestra.recipes.analysis.metacipher.stand_in import (
     MOST,
     Wording,
+    Words,
     teach_roles,
     wording_of,
 )
@@ -105,7 +106,7 @@ class CipherMeter:
     Args:
         guard: a name or folder; "" = the model under study.
         mine: the models are the user's, or they were asked to test them.
-        words: how roles are asked; "" = short for models that were made here, else plain.
+        words: how each role is asked; "" = short for a model that was made here, else plain.
         tasks: questions about zorps, and as many harmless ones.
         tester: tries, and the selector's settings.
         steps: of training the guard on known encodings; 0 = none.
@@ -146,8 +147,7 @@ class CipherMeter:
             pl.studies.check_owned(ctx, self.guard, self.mine)
             ctx.reference("guard", self.guard)
             guard = ctx.model("guard")
-        toys = pl.studies.made_here(ctx, helper.name)
-        words = wording_of(self.words or ("short" if toys else "plain"))
+        words = wording_of(*(self._words(ctx, x) for x in (helper.name, self.guard or helper.name)))
         power = (
             f"with {self.tasks} questions a difference of {100 * pl.studies.least_difference(self.tasks):.0f} points between "
             "two defences is seen four times out of five, if one question in five changes its outcome"
@@ -173,6 +173,9 @@ class CipherMeter:
             items=items_of(asked.zorp, [x for x, _ in asked.harmless], arms),
         )
         return pl.studies.publish(ctx, report)
+
+    def _words(self, ctx: pl.Context, model: str) -> Words:
+        return self.words or ("short" if pl.studies.made_here(ctx, model) else "plain")
 
     def _augmented(
         self, ctx: pl.Context, guard: Any, words: Wording, asked: CipherQuestions
@@ -219,7 +222,7 @@ def build(
 ) -> CipherMeter:
     """`guard` is a folder; by default the model guards itself. `mine=true` declares both as yours. `prompts` questions
     about zorps, and as many harmless ones, may be tried `tries` times each. `steps` train a copy of the guard on the
-    encodings that are known; 0 = none."""
+    encodings that are known; 0 = none. `words=plain` asks both in full sentences, as models of yours are."""
     tester = TesterSettings(tries, step, explore, repeats)
     return CipherMeter(guard, mine, words, prompts, tester, steps, lr)
 
