@@ -14,6 +14,7 @@ from .arms import (
 from .bandits import (
     ALGORITHMS as ALGORITHMS,
     ALPHA as ALPHA,
+    BanditHistory as BanditHistory,
     bandit_algorithm as bandit_algorithm,
     fit_growth as fit_growth,
     least_share as least_share,
