@@ -40,11 +40,12 @@ class DoubleQ:
 
         y = r + gamma (1 - over) Q'(s', argmax_a [Q(s', a) + prior log p(a | s')])
 
-    over legal actions alone. `prior` weighs the log-probabilities of a prior over actions, which is
-    asked for every choice and shapes exploration too; 0 = there is none. `cql` weighs log sum exp Q
-    - Q(s, a), which keeps values of what was not tried low (arXiv:2006.04779). `dueling` networks
-    have a head for the value and one for the advantages, see `DuelingValues`. With `per_step` so many
-    batches are learned for each step of an iteration's games in place of `updates`, however long games are.
+    over legal actions alone; of paths with a column "discount", such as `decision_paths`, that is gamma.
+    `prior` weighs the log-probabilities of a prior over actions, which is asked for every choice and
+    shapes exploration too; 0 = there is none. `cql` weighs log sum exp Q - Q(s, a), which keeps values
+    of what was not tried low (arXiv:2006.04779). `dueling` networks have a head for the value and one
+    for the advantages, see `DuelingValues`. With `per_step` so many batches are learned for each
+    step of an iteration's games in place of `updates`, however long games are.
     """
 
     lr: float = 5e-4
@@ -162,7 +163,7 @@ class DoubleQ:
                 tensor("over"),
                 chooser_BK,
                 following(next_obs),
-                self.gamma,
+                tensor("discount") if "discount" in drawn else self.gamma,
                 next_legal,
             )
         q_BK = values(obs)
@@ -220,10 +221,12 @@ def q_targets(
     over_B: Tensor,
     chooser_BK: Tensor,
     value_BK: Tensor,
-    gamma: float,
+    gamma: float | Tensor,
     legal_BK: Tensor | None = None,
 ) -> Tensor:
-    """[B] r + gamma (1 - over) value(argmax chooser), the maximum over legal actions."""
+    """[B] r + gamma (1 - over) value(argmax chooser), the maximum over legal actions; gamma may be that
+    of each transition [B], as of decisions that last several steps.
+    """
     if legal_BK is not None:
         chooser_BK = chooser_BK.masked_fill(~legal_BK.bool(), LOGIT_OF_ILLEGAL)
     best_B = chooser_BK.argmax(1, keepdim=True)
@@ -255,7 +258,7 @@ class TransitionStore:
         """The steps of games, with the rewards that are to be learned from [n, A, T]."""
         alive = np.broadcast_to(paths["alive"][:, None], reward.shape)
         over = np.broadcast_to(paths["over"][:, None], reward.shape)
-        names = ("obs", "next_obs", "act", "legal", "next_legal")
+        names = ("obs", "next_obs", "act", "legal", "next_legal", "discount")
         given = {k: paths[k] for k in names if k in paths} | {"reward": reward, "over": over}
         rows = {k: v[alive][-self.keep :] for k, v in given.items()}
         n = len(rows["reward"])
