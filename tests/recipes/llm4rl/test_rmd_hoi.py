@@ -105,7 +105,7 @@ def test_a_phase_ends_above_the_threshold_and_a_switch_never_costs():
     facts = moving.facts(after)
     slow = np.exp(-2 * 0.5**2)
     assert facts["plan_reward"][:, 0] == pytest.approx([0.5, slow / 2, np.exp(-2 * 2**2) / 2])
-    assert facts["plan_phase"][:, 0].tolist() == [1, 0, 0] and not paid.any() and facts["plan_left"][0, 0] == 3
+    assert facts["plan_phase"][:, 0].tolist() == [1, 0, 0] and not paid.any()
     seen = moving.observe(after)[:, 0]
     assert seen[0, 2:8] == pytest.approx([0.75, -1.0, 1, 0, 0, 0])  # p = 1.5 / 2, v = -0.5 / 0.5, in contact
     assert seen[1, 4:8].tolist() == [0, 1, 0, 0]
@@ -137,12 +137,11 @@ def test_a_game_that_ends_early_is_paid_as_if_it_stayed():
     paths = {
         "reward": np.array([[[0.0, 1.0, 9.0]]]),
         "plan_reward": np.array([[[0.2, 0.6, 0.6]]]),
-        "plan_left": np.array([[[3.0, 2.0, 1.0]]]),
         "over": np.array([[False, True, False]]),
         "alive": np.array([[True, True, False]]),
     }
-    assert plan_rewards(2.0, 0.5)(paths)[0, 0] == pytest.approx([0.2, 2.0 + 0.6 * 1.75, 0.0])
-    assert plan_rewards(0.0, 1.0)(paths)[0, 0] == pytest.approx([0.2, 0.6 * 3, 0.0])
+    assert plan_rewards(2.0, 0.5, 4)(paths)[0, 0] == pytest.approx([0.2, 2.0 + 0.6 * 1.75, 0.0])
+    assert plan_rewards(0.0, 1.0, 4)(paths)[0, 0] == pytest.approx([0.2, 0.6 * 3, 0.0])
 
 
 def test_plans_with_a_fault_are_refused_with_the_reason():
@@ -175,7 +174,9 @@ def test_controls_of_a_plan():
     plan = plan_of(*PLANS["both"])  # approach 2, contact 2, approach, contact, separate 2
     trends = lambda p: [e.trend for x in p.phases for e in x.edges]
     mixed = shuffle_trends(plan, pl.rng_of(("t",)))
-    assert sorted(trends(mixed)) == sorted(trends(plan)) and all(a != b for a, b in zip(trends(mixed), trends(plan), strict=True))
+    assert sorted(trends(mixed)) == sorted(trends(plan)) and all(
+        a != b for a, b in zip(trends(mixed), trends(plan), strict=True)
+    )
     assert mixed.phases[0].body_target == plan.phases[0].body_target
     alone = contacts_alone(plan)
     assert trends(alone) == [CONTACT] * 3 and len(alone.phases) == 4  # the last one asks for nothing

@@ -25,7 +25,7 @@ from palaestra.recipes.llm4rl.rmd_hoi.plan import (
 
 GRAPH, BODY, OBJECT = 0.5, 0.2, 0.3  # weights of r_RMD, of the body's and of the object's target
 Places = Mapping[str, np.ndarray]
-COLUMNS = ("plan_reward", "plan_phase", "plan_left")  # of a game, beside what the simulator gives
+COLUMNS = ("plan_reward", "plan_phase")  # of a game, beside what the simulator gives
 
 
 def edge_reward(p: np.ndarray, v: np.ndarray, trend: np.ndarray) -> np.ndarray:
@@ -76,7 +76,6 @@ class MovementState:
     place: Places
     velocity: Places
     reward_nA: np.ndarray  # r of the step that led here
-    t: int
 
 
 @pl.value_class
@@ -151,7 +150,7 @@ class MovementSimulator:
     is left for the next one when r_G is above the threshold. What is paid stays the simulator's.
 
     Its facts: "plan_reward", (i + r_G) / N in phase i of N and 1 after the last; "plan_phase", phases
-    that are done; "plan_left", steps to the horizon.
+    that are done.
     """
 
     def __init__(
@@ -176,7 +175,6 @@ class MovementSimulator:
             place=place,
             velocity=still,
             reward_nA=np.zeros(phase.shape),
-            t=0,
         )
 
     def observe(self, state: MovementState) -> np.ndarray:
@@ -204,31 +202,23 @@ class MovementSimulator:
             place=place,
             velocity=velocity,
             reward_nA=reward,
-            t=state.t + 1,
         )
         return after, paid_nA, over_n
 
     def facts(self, state: MovementState) -> Mapping[str, np.ndarray]:
         own = self.sim.facts(state.inner) if isinstance(self.sim, pl.control.TellsFacts) else {}
-        left = np.full(state.phase_nA.shape, float(self.horizon - state.t))
-        return {
-            **own,
-            **dict(
-                zip(COLUMNS, (state.reward_nA, state.phase_nA.astype(float), left), strict=True)
-            ),
-        }
+        values = (state.reward_nA, state.phase_nA.astype(float))
+        return {**own, **dict(zip(COLUMNS, values, strict=True))}
 
 
-def plan_rewards(paid: float, gamma: float) -> pl.control.Shaping:
-    """r = paid * (what the simulator pays) + plan_reward. A game that ends before the horizon is paid as
-    if its last state stayed, else ending early would cost what the plan pays for the steps that are left.
+def plan_rewards(paid: float, gamma: float, horizon: int) -> pl.control.Shaping:
+    """r = paid * (what the simulator pays) + plan_reward, of a game that ends early as if its last state
+    stayed until the horizon.
     """
 
     def shaping(paths: pl.control.Paths) -> np.ndarray:
-        left = np.where(paths["over"][:, None], paths["plan_left"], 0.0)
-        stay = (1 - gamma ** (left + 1)) / (1 - gamma) if gamma < 1 else left + 1
-        reward = paid * paths["reward"] + paths["plan_reward"] * stay
-        return reward * paths["alive"][:, None]
+        stay = pl.control.stay_rewards(paths["plan_reward"], paths, horizon, gamma)
+        return (paid * paths["reward"] + stay) * paths["alive"][:, None]
 
     return shaping
 

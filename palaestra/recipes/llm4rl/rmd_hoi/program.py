@@ -184,9 +184,9 @@ class MovementTraining:
         if plan is not None:
             goals = MovementGoals(plan=plan, scene=self.scene)
             sim = MovementSimulator(sim, goals, self.parts.places, program.threshold)
-            shaping = plan_rewards(program.paid, program.learner.gamma)
+            shaping = plan_rewards(program.paid, program.learner.gamma, sim.horizon)
         policy = await program.learner.learn(sim, self.cut(), self.key, shaping, log=lines.append)
-        act: pl.control.Acting = lambda obs, legal, rng: policy.act(obs, legal, rng, greedy=True)
+        act: Any = lambda obs, legal, rng: policy.act(obs, legal, rng, greedy=True)
         numbers, played = pl.control.measure_arm(sim, act, shaping, program.games, self.key)
         if save and self.ctx.out is not None:
             pl.control.save_policy(policy, self.ctx.out / "policy")
