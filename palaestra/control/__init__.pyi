@@ -117,6 +117,7 @@ from .shaping import (
     Shaping as Shaping,
     as_paid as as_paid,
     at_the_end as at_the_end,
+    stay_rewards as stay_rewards,
 )
 from .simulators import (
     Box as Box,
