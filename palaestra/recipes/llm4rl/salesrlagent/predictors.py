@@ -45,7 +45,7 @@ def turn_rewards(
 
 
 @pl.value_class
-class TalkState:
+class PredictionState:
     """Games under way: which conversation, the next message, and the probabilities so far, the last
     one last.
     """
@@ -78,28 +78,28 @@ class PredictionGames:
     def observation(self) -> int:
         return self.table.x.shape[2] + PAST
 
-    def reset(self, rng: np.random.Generator, n: int) -> TalkState:
+    def reset(self, rng: np.random.Generator, n: int) -> PredictionState:
         N = len(self.table.length)
         row = np.arange(n) % N if self.in_order else rng.integers(N, size=n)
-        return TalkState(row=row, turn=0, past=np.zeros((n, PAST)))
+        return PredictionState(row=row, turn=0, past=np.zeros((n, PAST)))
 
-    def observe(self, state: TalkState) -> np.ndarray:
+    def observe(self, state: PredictionState) -> np.ndarray:
         at = np.minimum(state.turn, self.table.length[state.row] - 1)
         return np.concatenate([self.table.x[state.row, at], state.past], -1)[:, None]
 
-    def legal(self, state: TalkState) -> None:
+    def legal(self, state: PredictionState) -> None:
         return None
 
     def step(
-        self, state: TalkState, act_nA: np.ndarray, rng: np.random.Generator
-    ) -> tuple[TalkState, np.ndarray, np.ndarray]:
+        self, state: PredictionState, act_nA: np.ndarray, rng: np.random.Generator
+    ) -> tuple[PredictionState, np.ndarray, np.ndarray]:
         p, y = probability(act_nA[:, 0, 0]), self.table.converted[state.row]
         before = state.past[:, -1] if state.turn else p
         paid = turn_rewards(p, before, y, self.rewarded, self.flip)
         over = state.turn + 1 >= self.table.length[state.row]
         paid = paid + self.bonus * over * turn_rewards(p, p, y, self.rewarded, 0.0)
         past = np.concatenate([state.past[:, 1:], p[:, None]], -1)
-        return TalkState(row=state.row, turn=state.turn + 1, past=past), paid[:, None], over
+        return PredictionState(row=state.row, turn=state.turn + 1, past=past), paid[:, None], over
 
 
 def predict(policy: Any, table: TalkTable) -> np.ndarray:
