@@ -54,6 +54,7 @@ from .named import (
 )
 from .networks import (
     DuelingValues as DuelingValues,
+    SquashedGaussian as SquashedGaussian,
     draw_network as draw_network,
     join_heads as join_heads,
     load_policy as load_policy,
@@ -87,6 +88,9 @@ from .simulators import (
     mean_return as mean_return,
     play_games as play_games,
     returns_of as returns_of,
+)
+from .soft import (
+    SAC as SAC,
 )
 from .spread import (
     SimpleSpread as SimpleSpread,

@@ -146,11 +146,7 @@ def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None, noise:
     if out is None:
         with tempfile.TemporaryDirectory(prefix="canary-") as place:
             return watch(case, size, Path(place) / "run", noise)
-    settings = replace(case.settings, seed=0, evaluate=min(case.settings.evaluate, EVALUATED))
-    small = overrides.change_parts(
-        overrides.make_smallest(case.runnable), lambda part: resize(part, size)
-    )
-    configuration = digests.configuration(small, settings, 0, 0, case.budget)
+    small, settings = made_small(case, size)
     metrics, ended = {}, ""
     with observing() as nearest:
         ctx = setup.context(settings, out=out, talk=False)
@@ -166,13 +162,26 @@ def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None, noise:
     ids, numbers = read_run(out)
     numbers |= {f"summary/{n}": x for n, x in numeric(metrics)}
     return Canary(
-        configuration=digests.sha256(configuration)[:SHOWN],
+        configuration=configuration_of(case, size),
         size=list(size),
         ids=ids[:SHOWN],
         numbers={n: float(f"{x:.5g}") for n, x in sorted(numbers.items())},
         nearest=float(f"{nearest[0]:.2g}"),
         ended=ended,
     )
+
+
+def made_small(case: CanaryCase, size: Sequence[int]) -> tuple[Any, Settings]:
+    """What `watch` runs of a case, and on what."""
+    settings = replace(case.settings, seed=0, evaluate=min(case.settings.evaluate, EVALUATED))
+    small = overrides.make_smallest(case.runnable)
+    return overrides.change_parts(small, lambda part: resize(part, size)), settings
+
+
+def configuration_of(case: CanaryCase, size: Sequence[int]) -> str:
+    """The digest of what `watch` runs."""
+    small, settings = made_small(case, size)
+    return digests.sha256(digests.configuration(small, settings, 0, 0, case.budget))[:SHOWN]
 
 
 @torch.no_grad()
