@@ -80,6 +80,7 @@ from .shaping import (
     at_the_end as at_the_end,
 )
 from .simulators import (
+    Acting as Acting,
     Box as Box,
     Paths as Paths,
     Simulator as Simulator,
@@ -92,7 +93,10 @@ from .spread import (
     SimpleSpread as SimpleSpread,
 )
 from .words import (
+    NamedActions as NamedActions,
     SeenWhole as SeenWhole,
     SimulatorWords as SimulatorWords,
+    SpelledView as SpelledView,
     ViewWords as ViewWords,
+    action_words as action_words,
 )
