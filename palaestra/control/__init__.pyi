@@ -120,6 +120,7 @@ from .shaping import (
     stay_rewards as stay_rewards,
 )
 from .simulators import (
+    Acting as Acting,
     Box as Box,
     Paths as Paths,
     Simulator as Simulator,
@@ -135,7 +136,10 @@ from .spread import (
     SimpleSpread as SimpleSpread,
 )
 from .words import (
+    NamedActions as NamedActions,
     SeenWhole as SeenWhole,
     SimulatorWords as SimulatorWords,
+    SpelledView as SpelledView,
     ViewWords as ViewWords,
+    action_words as action_words,
 )
