@@ -51,6 +51,7 @@ from .language import (
 )
 from .named import (
     simulator_by_name as simulator_by_name,
+    simulator_from as simulator_from,
 )
 from .networks import (
     DuelingValues as DuelingValues,
@@ -80,6 +81,7 @@ from .shaping import (
     at_the_end as at_the_end,
 )
 from .simulators import (
+    Acting as Acting,
     Box as Box,
     Paths as Paths,
     Simulator as Simulator,
