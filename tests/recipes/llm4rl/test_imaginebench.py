@@ -336,7 +336,7 @@ def test_imagined_rollouts_teach_a_new_instruction(context, tmp_path, learner):
     rows = [walk("a", 1)] * 3 + [{"instruction": "b", "level": "hard"}, *[walk("b", -1, imagined=True)] * 2]
     made = imaginebench.build(
         sim=f"{tmp_path}/line.py:Line", rollouts=write(tmp_path / "own.jsonl", rows), learner=learner,
-        iterations=3, games=4,
+        steps=3, games=4,
     )  # fmt: skip
     ctx = context(out=tmp_path / "run", seed=1)
     (tmp_path / "run").mkdir(exist_ok=True)
@@ -362,7 +362,7 @@ def test_a_killed_run_ends_with_the_same(context, tmp_path, monkeypatch):
         asked.append(1)
         return written_rollout(request)
 
-    made = replace(imaginebench.embedded(each=1, games=2, iterations=1), asked=pl.Scripted(answer))
+    made = replace(imaginebench.embedded(each=1, games=2, steps=1), asked=pl.Scripted(answer))
     run = lambda: asyncio.run(made.run(context(out=tmp_path, seed=2))).metrics
     first, calls = run(), len(asked)
     (tmp_path / "kept" / "arm-guide.json").unlink()
@@ -393,7 +393,7 @@ def test_a_gymnasium_environment_of_ones_own(context, tmp_path):
     file = write(tmp_path / "own.jsonl", [row, {"instruction": "b", "level": "hard"}])
     reply = {"steps": [{"action": [2.0], "observation": [0, 1, 0]}]}
     made = imaginebench.build(
-        pl.Scripted(lambda request: reply), f"{tmp_path}/own.py:make", file, learner="bc", each=2, iterations=1, games=2,
+        pl.Scripted(lambda request: reply), f"{tmp_path}/own.py:make", file, learner="bc", each=2, steps=1, games=2,
         threshold=-1e9,
     )  # fmt: skip
     found = asyncio.run(made.run(context())).metrics

@@ -125,7 +125,7 @@ def build(
     imagination: Imagination = "asked",
     threshold: float | None = None,
     embed: str = "",
-    iterations: int = 30,
+    steps: int = 30,
     games: int = 32,
 ) -> LearnFromImagination:
     """`asked` imagines `each` rollouts of every new instruction in the file `rollouts`; `sim` is FILE.py:NAME,
@@ -140,7 +140,7 @@ def build(
         imagination=imagination,
         threshold=threshold,
         embed=embed,
-        iterations=iterations,
+        steps=steps,
         games=games,
     )
 
@@ -150,7 +150,7 @@ def embedded(
     learner: Learner = "cql",
     each: int = 15,
     imagination: Imagination = "asked",
-    iterations: int = 30,
+    steps: int = 30,
     games: int = 32,
 ) -> LearnFromImagination:
     """On the grid, with the rule that was written by hand unless a model is `asked`."""
@@ -159,6 +159,6 @@ def embedded(
         learner=learner,
         each=each,
         imagination=imagination,
-        iterations=iterations,
+        steps=steps,
         games=games,
     )

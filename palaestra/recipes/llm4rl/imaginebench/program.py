@@ -36,7 +36,7 @@ from palaestra.recipes.llm4rl.imaginebench.rollouts import (
 Learner = Literal["cql", "bc"]
 Imagination = Literal["asked", "none"]
 Simulators = Callable[[str], pl.control.Simulator]  # by instruction
-UPDATES = 100  # of an iteration
+UPDATES = 100  # of a step
 ENCODER, TUNING = "encoder.json", "sft.jsonl"
 
 
@@ -63,7 +63,7 @@ class LearnFromImagination:
         threshold: a game is a success that pays so much; None = the simulator's fact "success", else that
             it ended, not at its limit of time, in a step that paid more than 0.
         embed: FILE.py:NAME, from an instruction to numbers; "" = `embed_words`.
-        iterations: of 100 updates.
+        steps: of 100 updates.
         games: of a test, for every instruction.
     """
 
@@ -75,7 +75,7 @@ class LearnFromImagination:
     imagination: Imagination = "asked"
     threshold: float | None = None
     embed: str = ""
-    iterations: int = 30
+    steps: int = 30
     games: int = 32
     alpha: float = 10.0
     lr: float = 5e-4
@@ -84,7 +84,7 @@ class LearnFromImagination:
     width: int = 128
 
     def __post_init__(self) -> None:
-        for name in ("each", "iterations", "batch", "width"):
+        for name in ("each", "steps", "batch", "width"):
             if getattr(self, name) < 1:
                 raise pl.UserError(f"imaginebench: {name} is 1 or more")
         if self.games < 2:
@@ -198,9 +198,9 @@ class LearnFromImagination:
         return given + written, refused
 
     def cut(self, ctx: pl.Context) -> int:
-        """Iterations, by `--steps`."""
+        """Steps of 100 updates, by `--steps`."""
         most = ctx.budget.get("steps")
-        return self.iterations if most is None else min(self.iterations, int(most))
+        return self.steps if most is None else min(self.steps, int(most))
 
 
 def instructed(make: Callable[[str], Any], spec: str, instruction: str) -> pl.control.Simulator:
@@ -360,7 +360,7 @@ class OfflineArms:
     def learn(
         self, paths: pl.control.Paths
     ) -> tuple[pl.control.Acting, list[dict[str, float]], Any]:
-        """A policy that acts greedily, the loss of every iteration, and its network."""
+        """A policy that acts greedily, the loss of every step, and its network."""
         program, key = self.program, (*self.key, "learn")
         iterations, lines = program.cut(self.ctx), list[dict[str, float]]()
         if program.learner == "cql":
