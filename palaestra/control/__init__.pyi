@@ -60,6 +60,7 @@ from .maze import (
 )
 from .named import (
     simulator_by_name as simulator_by_name,
+    simulator_from as simulator_from,
 )
 from .networks import (
     DuelingValues as DuelingValues,
