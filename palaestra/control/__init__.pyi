@@ -53,6 +53,7 @@ from .named import (
     simulator_by_name as simulator_by_name,
 )
 from .networks import (
+    ActorCritic as ActorCritic,
     DuelingValues as DuelingValues,
     draw_network as draw_network,
     join_heads as join_heads,
