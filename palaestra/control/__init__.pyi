@@ -63,6 +63,7 @@ from .named import (
     simulator_from as simulator_from,
 )
 from .networks import (
+    ActorCritic as ActorCritic,
     DuelingValues as DuelingValues,
     SquashedGaussian as SquashedGaussian,
     draw_network as draw_network,
