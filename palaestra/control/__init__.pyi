@@ -14,6 +14,7 @@ from .arms import (
 from .bandits import (
     ALGORITHMS as ALGORITHMS,
     ALPHA as ALPHA,
+    BanditHistory as BanditHistory,
     bandit_algorithm as bandit_algorithm,
     fit_growth as fit_growth,
     least_share as least_share,
@@ -59,9 +60,12 @@ from .maze import (
 )
 from .named import (
     simulator_by_name as simulator_by_name,
+    simulator_from as simulator_from,
 )
 from .networks import (
+    ActorCritic as ActorCritic,
     DuelingValues as DuelingValues,
+    SquashedGaussian as SquashedGaussian,
     draw_network as draw_network,
     join_heads as join_heads,
     load_policy as load_policy,
@@ -115,8 +119,10 @@ from .shaping import (
     Shaping as Shaping,
     as_paid as as_paid,
     at_the_end as at_the_end,
+    stay_rewards as stay_rewards,
 )
 from .simulators import (
+    Acting as Acting,
     Box as Box,
     Paths as Paths,
     Simulator as Simulator,
@@ -125,11 +131,17 @@ from .simulators import (
     play_games as play_games,
     returns_of as returns_of,
 )
+from .soft import (
+    SAC as SAC,
+)
 from .spread import (
     SimpleSpread as SimpleSpread,
 )
 from .words import (
+    NamedActions as NamedActions,
     SeenWhole as SeenWhole,
     SimulatorWords as SimulatorWords,
+    SpelledView as SpelledView,
     ViewWords as ViewWords,
+    action_words as action_words,
 )

@@ -30,7 +30,7 @@ Arms take equally many environment steps, single steps of all games:
     oracle         every fourth place of a shortest way, of a simulator with `route`
 
 `palaestra train ldsc`, seed 0: of test games 0.27 reach their goal in the arm none and 0.02 in the guided one, with
-standard errors of 0.015. With 6,000 steps a task the default shows options that are learned and used again (4 of 8),
+standard errors of 0.015 and 0.008. With 6,000 steps a task the default shows options that are learned and used again (4 of 8),
 and that they cost more steps here than they save: near a door the values over options go round in circles. In trials
 of the guided arm alone (seed 5, 6,000 and 8,000 steps) all test games reached the first goal. No claim.
 
