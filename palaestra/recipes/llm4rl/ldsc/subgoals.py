@@ -50,7 +50,7 @@ class SubgoalRegion:
 
     def holds(self, place: np.ndarray) -> np.ndarray:
         """[...] bool of places [..., P]."""
-        return (np.abs(place - np.array(self.centre)) <= self.radius).all(-1)
+        return np.asarray((np.abs(place - np.array(self.centre)) <= self.radius).all(-1))
 
 
 def region_overlap(one: SubgoalRegion, other: SubgoalRegion) -> float:
@@ -120,20 +120,19 @@ class PlaceWords:
 
     def form(self, most: int) -> type[BaseModel]:
         """What a reply has to fit: 1 to `most` subgoals within the bounds."""
-        bounds: dict[str, Any] = {
+        fields: dict[str, Any] = {
             n: (float, Field(ge=low, le=high))
             for n, low, high in zip(self.names, self.low, self.high, strict=True)
         }
-        item = create_model(
-            "SubgoalReply",
-            __config__=ConfigDict(coerce_numbers_to_str=True),
-            **{"name": (str, Field(min_length=1, max_length=80)), "after": (str | None, None)},
-            **{"radius": (float, Field(gt=0))},
-            **bounds,
-        )
-        return create_model(
-            "SubgoalReplies", subgoals=(list[item], Field(min_length=1, max_length=most))
-        )
+        fields |= {
+            "name": (str, Field(min_length=1, max_length=80)),
+            "after": (str | None, None),
+            "radius": (float, Field(gt=0)),
+        }
+        config = ConfigDict(coerce_numbers_to_str=True)
+        item: Any = create_model("SubgoalReply", __config__=config, **fields)
+        several: Any = (list[item], Field(min_length=1, max_length=most))
+        return create_model("SubgoalReplies", subgoals=several)
 
     def regions(
         self, reply: dict[str, Any], free: np.ndarray | None
