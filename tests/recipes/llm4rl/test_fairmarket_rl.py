@@ -130,7 +130,7 @@ def test_a_day_ends_and_its_table_sums_up():
 
 
 def test_scores_are_paid_at_the_end_and_to_whom_they_belong(context):
-    """2 / 4 + 0.125 x 0.8 / 0.5 ... a seller's profits in deviations, lambda_B 0.125 and lambda_S 0.125: 2 + 0.1 + 0.1."""
+    """A seller's profit of 1 with a deviation of 0.5, lambdas of 0.125 and scores of 0.8 make 2 + 0.1 + 0.1."""
     place = setting(context, to_buyers=0.125, between=0.125)
     guide = pl.control.ComputedGuide(lambda rows: np.tile([0.8, 0.8], (len(rows), 1)))
     given = FairnessShaping(place, guide, rounds=1, at_once=True)

@@ -33,7 +33,11 @@ arms.md in the run folder, all arms with equally many slots; policy/ has the gui
 `return` is what all agents together were paid, so it is the welfare: where it falls, agents look fair by trading
 less. `profit` is that of sellers. `FTB_agreement` is the rank correlation of the critic with the formula.
 
-`palaestra train fairmarket-rl`, seed 0: NUMBERS
+`palaestra train fairmarket-rl`, seed 0, shows no effect of the critic: FTB ends at 0.22 (none), 0.23 (guide), 0.17
+(constant), 0.23 (shuffled) and 0.28 (oracle), FBS between 0.87 and 0.89, demand met at 0.87 to 0.88, and profits at
+7.4, 7.4, 7.9, 7.4 and 6.8: one seed, no claim. A quarter of the days are asked about, and the others have the
+scores of days that are not like them enough (FBS_agreement 0.15); a larger `calls` asks about more. The paper's 0.80
+is not reached; sellers keep prices high even with the oracle.
 
 Deviations: market rules, table, formulas, the shape of the ramp and all numbers are ours, as the abstract names
 none. All sellers have the same FBS, so nobody is blamed for what another one earned.

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import torch
 from pydantic import BaseModel, Field
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.fairmarket_rl.microgrid import Microgrid
@@ -342,7 +342,7 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
     """Spearman's; 0 where one of both is always the same."""
     if np.ptp(x) < 1e-9 or np.ptp(y) < 1e-9:
         return 0.0
-    return float(spearmanr(x, y).statistic)
+    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
 
 
 def read_fairness(answer: Any) -> Sequence[float]:
