@@ -68,7 +68,7 @@ class DriveByInstruction:
     advice: Advice = "model"
     weight: float = 2.0
     latency: int = 3
-    steps: int = 100_000
+    steps: int = 50_000
     games: int = 120
     learner: pl.control.PPO = pl.control.PPO(games=16, gamma=0.9, lam=0.9, bootstrap=True)
 
