@@ -41,7 +41,7 @@ ENCODER, TUNING = "encoder.json", "sft.jsonl"
 
 
 @pl.value_class
-class Spaces:
+class OfflineSpaces:
     """What a policy of instructions sees and does."""
 
     observation: int
@@ -268,9 +268,9 @@ class OfflineArms:
     first: list[Any]  # what the policy of the arm "none" does, see `choices`
 
     @property
-    def spaces(self) -> Spaces:
+    def spaces(self) -> OfflineSpaces:
         sim = next(iter(self.sims.values()))
-        return Spaces(observation=self.encoder.width, actions=sim.actions)
+        return OfflineSpaces(observation=self.encoder.width, actions=sim.actions)
 
     def quality(self, imagined: Sequence[TaskRollout], refused: int) -> dict[str, float]:
         """How good imagined rollouts are, as they are: the share of replies that fit, the share of
@@ -434,7 +434,7 @@ def successes(paths: pl.control.Paths, threshold: float | None) -> np.ndarray:
 
 def clone_behaviour(
     program: LearnFromImagination,
-    spaces: Spaces,
+    spaces: OfflineSpaces,
     paths: pl.control.Paths,
     iterations: int,
     key: pl.Key,
