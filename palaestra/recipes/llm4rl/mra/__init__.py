@@ -73,7 +73,14 @@ CARD = pl.Card(
         ),
         shows="information",
         off={"modes": 1},
-        own={"learner.games": 8, "games": 8, "adapt": 1, "tries": 2},
+        own={
+            "learner.games": 4,
+            "learner.epochs": 1,
+            "games": 8,
+            "adapt": 1,
+            "tries": 2,
+            "width": 16,
+        },
     ),
     use="It helps where other numbers of agents need other strategies and agents cannot see how many they "
     "are; where one strategy serves all, or observations tell the number, one policy does as well.",
