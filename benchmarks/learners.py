@@ -54,24 +54,22 @@ TASKS = {
     "PPO, Acrobot": ppo_on("Acrobot-v1", 100_000, 8, 256),
     "double Q, CartPole": Task(
         "CartPole-v1",
-        40_000,
+        50_000,
+        # the peer's second network follows at every step, this one at every batch
         DoubleQ(
-            lr=1e-3, gamma=0.99, games=1, updates=16, batch=64, explore_steps=0.16, explore_end=0.04
+            lr=1e-3,
+            gamma=0.99,
+            games=1,
+            per_step=0.5,
+            batch=64,
+            follow=0.01,
+            explore_steps=0.16,
+            explore_end=0.04,
         ),
         "DQN",
-        {
-            "learning_rate": 1e-3,
-            "gamma": 0.99,
-            "batch_size": 64,
-            "buffer_size": 50_000,
-            "exploration_fraction": 0.16,
-            "exploration_final_eps": 0.04,
-            "train_freq": (1, "episode"),
-            "gradient_steps": 16,
-            "learning_starts": 0,
-            "tau": 0.01,
-            "target_update_interval": 1,
-        },
+        {"learning_rate": 1e-3, "gamma": 0.99, "batch_size": 64, "buffer_size": 50_000}
+        | {"exploration_fraction": 0.16, "exploration_final_eps": 0.04, "learning_starts": 0}
+        | {"train_freq": 256, "gradient_steps": 128, "tau": 0.005, "target_update_interval": 1},
         units=128,
     ),
     "SAC, Pendulum": Task(

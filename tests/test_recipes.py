@@ -37,6 +37,7 @@ NO_POLICY = {
     "infinite-sampling": "steps_saved",
     "llm-coordination": "partner_spread",
     "math-beyond": "changed",
+    "metacipher": "evasion_adaptive",
     "qpa": "error",
     "qweb": "success",
     "rlhf-diversity": "moved",
@@ -97,6 +98,8 @@ def test_other_shapes_run(entry, context, tmp_path):
     result = asyncio.run(built.run(ctx))
     if entry.id == "collab":  # it trains its agents, and is no policy: what decoding reaches is its result
         assert 0 <= result.metrics["right"] <= 1
+    elif entry.id == "agentstealth":  # measured by attacks, as its rows have no answers
+        assert 0 <= result.metrics["evaluations"]["profiles"]["after"]["reward"] <= 1
     elif entry.id in NO_POLICY:
         number = result.metrics[NO_POLICY[entry.id]]
         assert math.isfinite(number["mean"] if isinstance(number, dict) else number)

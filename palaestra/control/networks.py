@@ -60,8 +60,8 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.observation, self.actions, self.width = observation, actions, width
         outputs = actions.size if isinstance(actions, Box) else actions
-        self.actor = tower(observation, outputs, width, gain=0.01)
-        self.critic = tower(observation, 1, width)
+        self.actor: nn.Module = tower(observation, outputs, width, gain=0.01)
+        self.critic: nn.Module = tower(observation, 1, width)
         self.log_std: nn.Parameter | None = None
         if isinstance(actions, Box):
             self.log_std = nn.Parameter(torch.zeros(outputs))

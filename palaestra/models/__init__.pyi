@@ -26,6 +26,11 @@ from .load import (
 from .lora import (
     LoRA as LoRA,
 )
+from .replies import (
+    fit_pairs as fit_pairs,
+    greedy_replies as greedy_replies,
+    pairs_loss as pairs_loss,
+)
 from .score import (
     output_gradients as output_gradients,
     score_pairs as score_pairs,

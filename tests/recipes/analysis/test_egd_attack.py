@@ -166,10 +166,10 @@ def test_training_on_suffixes_teaches_the_kept_answer(tiny):
     copy = pl.models.trainable_copy(tiny)
     asked = [(q, " x") for q in canary_questions("short", "harden", "guarded", 2)]
     pairs, _ = pl.run.spell_texts(copy, [pl.run.WrittenText("no", q.messages(e)) for q, e in asked])
-    before = float(defences.answer_loss(copy, pairs).detach())
+    before = float(pl.models.pairs_loss(copy, pairs).detach())
     defences.harden(copy, asked, ["no", "no"], 4, 1e-3, torch.Generator().manual_seed(0))
-    assert float(defences.answer_loss(copy, pairs).detach()) < before / 2
-    assert float(defences.answer_loss(tiny, pairs)) == pytest.approx(before)
+    assert float(pl.models.pairs_loss(copy, pairs).detach()) < before / 2
+    assert float(pl.models.pairs_loss(tiny, pairs)) == pytest.approx(before)
 
 
 def test_the_filter_passes_harmless_texts_and_blocks_noise(tiny):

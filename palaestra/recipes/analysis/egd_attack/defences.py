@@ -19,7 +19,6 @@ from palaestra.recipes.analysis.egd_attack.canary import (
 from palaestra.recipes.analysis.egd_attack.search import GuardedPrompts
 
 ANSWER = 24  # tokens of an answer that are read
-BATCH = 16  # rows of a step of training
 PASSED = 0.95  # of harmless texts a filter lets through
 
 
@@ -69,7 +68,6 @@ def spell_suffixes(model: Any, prompts: GuardedPrompts, choice_Bn: Tensor) -> li
     return [model.tokenizer.decode(ids) for ids in prompts.allowed_A[choice_Bn].tolist()]
 
 
-@torch.no_grad()
 def answers_of(
     model: Any,
     questions: Sequence[CanaryQuestion],
@@ -85,30 +83,16 @@ def answers_of(
         draw: of the noise.
     """
     rows = [context_ids(model, q, s) for q, s in zip(questions, suffixes, strict=True)]
-    width = max(map(len, rows))
-    length_B = torch.tensor([len(r) for r in rows], device=model.device)
-    ids_BP = torch.tensor([[*r, *[r[-1]] * (width - len(r))] for r in rows], device=model.device)
-    x_BTD = pl.models.embeddings_of(model, ids_BP)
-    if noise:
+
+    def shaken(x_BTD: Tensor) -> Tensor:
         size = noise * x_BTD.float().pow(2).mean().sqrt()
-        added = torch.randn(x_BTD.shape, generator=draw).to(x_BTD)
-        x_BTD = x_BTD + size.to(x_BTD) * added
-    said: list[list[int]] = [[] for _ in rows]
-    open_B = [True] * len(rows)
-    each = torch.arange(len(rows), device=model.device)
-    for _ in range(ANSWER):
-        hidden_BTD = model.hidden_of(x_BTD)
-        token_B = model.logits(hidden_BTD[each, length_B - 1]).argmax(-1)
-        for i, t in enumerate(token_B.tolist()):
-            open_B[i] = open_B[i] and t not in model.eos
-            if open_B[i]:
-                said[i].append(t)
-        if not any(open_B):
-            break
-        x_BTD = torch.cat([x_BTD, x_BTD[:, -1:]], 1)
-        x_BTD[each, length_B] = pl.models.embeddings_of(model, token_B)
-        length_B = length_B + 1
-    return [model.tokenizer.decode(x, skip_special_tokens=True) for x in said]
+        return x_BTD + size.to(x_BTD) * torch.randn(x_BTD.shape, generator=draw).to(x_BTD)
+
+    return (
+        pl.models.greedy_replies(model, rows, ANSWER, shaken)
+        if noise
+        else pl.models.greedy_replies(model, rows, ANSWER)
+    )
 
 
 def violations(
@@ -169,36 +153,12 @@ def harden(
     lr: float,
     draw: torch.Generator,
 ) -> None:
-    """Trains a copy in place: AdamW on the mean of -log p of `kept` answers behind questions with suffixes,
-    `BATCH` of them a step. Nothing of it is written anywhere.
+    """Trains a copy in place to give `kept` answers to questions with suffixes. Nothing of it is written
+    anywhere.
     """
     written = [
         pl.run.WrittenText(answer, q.messages(suffix))
         for (q, suffix), answer in zip(asked, kept, strict=True)
     ]
     pairs, _ = pl.run.spell_texts(model, written)
-    if not model.trainable():  # a copy of a frozen model
-        model.module.requires_grad_(True)
-    weights = model.trainable()
-    optimiser = torch.optim.AdamW(weights, lr=lr, weight_decay=0.0)
-    for _ in range(steps):
-        some = torch.randint(len(pairs), (min(BATCH, len(pairs)),), generator=draw).tolist()
-        loss = answer_loss(model, [pairs[i] for i in some])
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(weights, 1.0)
-        optimiser.step()
-    optimiser.zero_grad()
-
-
-def answer_loss(model: Any, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Tensor:
-    """The mean of -log p of targets behind their contexts, in nats a token."""
-    width = max(len(c) + len(t) for c, t in pairs)
-    rows = [[*c, *t, *[t[-1]] * (width - len(c) - len(t))] for c, t in pairs]
-    ids_BT = torch.tensor(rows, device=model.device)
-    is_target_BT = torch.tensor(
-        [[len(c) <= k < len(c) + len(t) for k in range(1, width)] for c, t in pairs],
-        device=model.device,
-    )
-    logits_NV = model.logits(model.hidden(ids_BT[:, :-1])[is_target_BT]).float()
-    return torch.nn.functional.cross_entropy(logits_NV, ids_BT[:, 1:][is_target_BT])
+    pl.models.fit_pairs(model, pairs, steps, lr, draw)

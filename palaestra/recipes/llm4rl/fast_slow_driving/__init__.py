@@ -1,0 +1,146 @@
+"""Fast-slow driving: a language model turns a passenger's instruction into guidance, and a policy drives by it.
+
+    slow   instruction and scene  ->  {goal_lane, target_speed, style, avoid, valid_for_s}
+    fast   pi(a | o, c)           c = the guidance in numbers, neutral before it arrives and when it is stale
+
+In training nobody is asked: each game has random guidance, and a step is rewarded with
+
+    r + 2 match,   match = the mean of clip(1 - |v - target| / 10, 0, 1) and [lane is the goal's]
+
+of what is wanted, so the policy follows any wish (arXiv:2505.06875). Below both is a mask: a change into an
+occupied lane (a car nearer than 10 m, or that would hit or be hit within 3 s) and FASTER with less than 3 s
+to a collision are not legal, for a cautious style less than 5 s; where nothing is left, SLOWER stands.
+Guidance can take actions away and give none back. A speed beyond the limit is cut, a lane that is not there
+dropped; a reply that cannot be read in three tries is neutral guidance; all are counted.
+
+    palaestra train fast-slow-driving asked="endpoint(url='...',model='...')" instructions=FILE.jsonl
+    palaestra train fast-slow-driving sim=FILE.py:make asked=DIR
+
+A line of FILE.jsonl is {"instruction": "...", "intent": {...}}. The intent is optional, is never shown to the
+model, and is what `match`, `intent_accuracy` and the oracle go by: lane (a number from 1, leftmost,
+rightmost, left, right, stay), speed or faster_by in m/s, style, avoid. A simulator of your own has the five
+actions left, idle, right, faster, slower, and `lanes`, `speeds`, `lane_and_speed(obs)` and `scene(state)` (see
+`DrivesLanes`); with `safe` and `unmasked` it has a mask, too.
+
+The default is a motorway of four lanes in arrays, with the reward and actions of highway-env:
+
+    r = ((-1 crash + 0.1 lane / 3 + 0.4 clip((v - 20) / 10, 0, 1)) + 1) / 1.5
+
+arms.md in the run folder, all arms with equal environment steps:
+
+    none      a policy without guidance, paid by the simulator alone
+    guide     what the model makes of the instruction
+    shuffled  what it makes of another passenger's
+    oracle    the true intent
+    unmasked  as guide, trained and tested without the mask
+
+`match` is by the true intent, from the reply's arrival to the end of the drive, a collided car matching
+nothing; `collisions` is the share of drives that end in one, `without_guidance` the share of steps before
+the reply, which is there after 1 to `latency` steps.
+
+Two arms of the default were run with seed 7: guide matched 0.63 of what passengers meant, with collisions
+in 0.8% of the drives, and shuffled SHUF. No run of all arms was measured, so nothing is claimed of the others.
+
+Deviations: the schema, the thresholds of the mask and the sentences are ours, as the abstract names none.
+"""
+
+import palaestra as pl
+from palaestra.recipes.llm4rl.fast_slow_driving.guidance import DrivesLanes as DrivesLanes
+from palaestra.recipes.llm4rl.fast_slow_driving.lanes import Lanes
+from palaestra.recipes.llm4rl.fast_slow_driving.program import Advice, DriveByInstruction
+from palaestra.recipes.llm4rl.fast_slow_driving.written import written_parse
+
+CARD = pl.Card(
+    title="Human-centric driving, fast-slow architecture",
+    paper="arXiv:2505.06875",
+    claim="A language model that turns a passenger's words into structured guidance, and a learned policy that "
+    "drives by it in real time, collide less and follow preferences better than a policy alone.",
+    source="abstract; reward and actions of highway-env by its documentation; the schema of guidance, the mask "
+    "and the match inferred",
+    size=pl.Size(
+        setting="a large chat model reads instructions in scenarios of Highway-Env; collisions and the match "
+        "with preferences beside baselines"
+    ),
+    needs=pl.needs.Requirements(
+        columns=(),
+        models=(
+            pl.needs.NeededModel(
+                "language model",
+                "asked",
+                "turns an instruction into guidance",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                when={"advice": ("model",)},
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "simulator",
+                "in arrays, as palaestra.control.Simulator says, that drives on lanes",
+                flag="sim=FILE.py:NAME",
+                otherwise="a motorway of four lanes",
+            ),
+        ),
+        shows="guided",
+        off={"advice": "none"},
+        own={
+            "endpoint": '{"goal_lane": 1, "target_speed": 30}',
+            "learner.games": 4,
+            "games": 4,
+        },
+    ),
+    use="It helps where passengers say what they want and a fast policy has to drive: the model is asked once "
+    "a drive, and never in the loop. It is a study on a simulator, and nothing for vehicles.",
+    lacks=(
+        "Highway-Env was not run: its rewards and actions are here, its dynamics are not.",
+        "The policy sees the nearest cars of three lanes, without attention over all.",
+        "Each drive has one instruction at its start; new ones on the way and stored past cases are not here.",
+        "A language model that drives by itself is no arm.",
+        "Without a model the default's reader is a rule that a large model wrote, who knew the sentences: it shows "
+        "what right guidance brings, and not that a language model reads instructions well.",
+    ),
+)
+
+
+def build(
+    asked: pl.Source | None = None,
+    sim: str = "",
+    instructions: str = "",
+    advice: Advice = "model",
+    weight: float = 2.0,
+    latency: int = 3,
+    steps: int = 50_000,
+    games: int = 120,
+) -> DriveByInstruction:
+    """`asked` reads `instructions`, a FILE.jsonl; `sim` is FILE.py:NAME; `steps` are environment steps of an
+    arm, and `games` those of its test; see `DriveByInstruction`.
+    """
+    return DriveByInstruction(
+        asked=asked,
+        sim=pl.control.simulator_by_name(sim) if sim else Lanes(),
+        instructions=instructions,
+        advice=advice,
+        weight=weight,
+        latency=latency,
+        steps=steps,
+        games=games,
+    )
+
+
+def embedded(
+    asked: pl.Source | None = None,
+    advice: Advice = "model",
+    weight: float = 2.0,
+    latency: int = 3,
+    steps: int = 50_000,
+    games: int = 120,
+) -> DriveByInstruction:
+    """On the motorway, with the rule that a large model wrote unless a model is `asked`."""
+    return build(
+        asked or pl.Scripted(written_parse, name="written rule"),
+        advice=advice,
+        weight=weight,
+        latency=latency,
+        steps=steps,
+        games=games,
+    )
