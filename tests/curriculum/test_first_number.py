@@ -100,16 +100,22 @@ def test_a_draw_begins_where_the_bench_says(context, case):
 def test_every_draw_that_numbers_its_tasks_has_a_case():
     """`Series` numbers series, not tasks: those of its training are the same for all. `Reworded` takes the tasks of
     its source as they are. `BuyLabels` draws recorded pairs, which these tasks are not. `KnowledgeBoundary` asks in
-    worlds with sources, below. `ToyTexts` and `CanaryTexts` draw texts of their own, from no source.
+    worlds with sources, below. `ToyTexts`, `CanaryTexts` and `CipherTexts` draw texts of their own, from no source.
     """
     found = set()
     for file in Path(palaestra.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef) and is_draw(node):
                 found.add(node.name)
-    assert found - {"Series", "Reworded", "BuyLabels", "KnowledgeBoundary", "ToyTexts", "CanaryTexts"} == {
-        name.split(",")[0] for name in CASES
-    }
+    assert found - {
+        "Series",
+        "Reworded",
+        "BuyLabels",
+        "KnowledgeBoundary",
+        "ToyTexts",
+        "CanaryTexts",
+        "CipherTexts",
+    } == {name.split(",")[0] for name in CASES}
 
 
 def test_questions_about_sources_begin_where_the_bench_says(context):

@@ -169,6 +169,7 @@ def test_a_file_of_rollouts(tmp_path):
     [
         ([{"instruction": " "}], 'row 1: it has no "instruction"'),
         ([{"instruction": "a"}], 'row without "observations"'),
+        ([{"instruction": "a", "imagined": True}], 'row without "observations"'),
         ([ROWS[2]], 'no recorded rollout of the level "train"'),
         ([{**ROWS[0], "rewards": [1]}], "2 actions need as many rewards"),
         ([{k: v for k, v in ROWS[0].items() if k != "rewards"}], "rewards"),

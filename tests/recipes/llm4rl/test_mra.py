@@ -222,3 +222,6 @@ def test_layouts_and_populations_are_read_from_text():
         parse_layout("4,n", 3)
     with pytest.raises(UserError, match="5 agents are in train and in test"):
         mra.build(train="2,5")
+    with pytest.raises(UserError, match="batch is 4 or more"):
+        mra.build(batch=3)
+    assert mra.build(train=[2], test=3).test == (3,)

@@ -122,15 +122,39 @@ def build(
     beta: float = 1.0,
     paths: int = 32,
 ) -> TradeWithNews:
-    """`prices` is a file, `asked` scores its headlines; those of the made-up market have scores that a
-    large model wrote unless a model is `asked`. `steps` are traded days of an arm's training; see
-    `TradeWithNews`.
+    """`prices` is a file, without one the market is made up; `asked` scores headlines. `steps` are traded
+    days of an arm's training; see `TradeWithNews`.
     """
-    if asked is None and not prices:
-        asked = pl.Scripted(written_scores, name="written scores")
     return TradeWithNews(
         prices=prices,
         asked=asked,
+        scores=scores,
+        held=held,
+        days=days,
+        steps=steps,
+        calls=calls,
+        alpha=alpha,
+        beta=beta,
+        paths=paths,
+    )
+
+
+def embedded(
+    asked: pl.Source | None = None,
+    scores: Scores = "news",
+    held: float = 1 / 3,
+    days: int = 60,
+    steps: int = 40_000,
+    calls: int = 1000,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    paths: int = 32,
+) -> TradeWithNews:
+    """On the made-up market, whose headlines have scores that a large model wrote unless a model is
+    `asked`.
+    """
+    return build(
+        asked=asked or pl.Scripted(written_scores, name="written scores"),
         scores=scores,
         held=held,
         days=days,

@@ -91,7 +91,7 @@ def read_tasks(path: str) -> tuple[OfflineTasks, int]:
             rollout, left = read_rollout(row, text, where)
             cut += left
             rollouts.append((text, rollout))
-        elif levels.get(text) == TRAIN:
+        elif imagined or levels.get(text) == TRAIN:
             raise pl.UserError(
                 f'{where}: a row without "observations" is an instruction of another level than '
                 f'"{TRAIN}", such as "level": "hard"'

@@ -29,10 +29,10 @@ Arms take equally many environment steps, single steps of all games:
     shuffled       the same number of regions, coordinates exchanged between subgoals
     oracle         every fourth place of a shortest way, of a simulator with `route`
 
-In trials of the guided arm alone (seed 5, three of them while settings were chosen) the first goal was reached in
-every test game; the second one, two doors away, in none of the trials that measured it, in which games had 50 steps.
-The default's games have 80. So the default shows options that are learned and used again, and no gain of the words
-on far goals.
+`palaestra train ldsc`, seed 0: of test games 0.27 reach their goal in the arm none and 0.02 in the guided one, with
+standard errors of 0.015 and 0.008. With 6,000 steps a task the default shows options that are learned and used again (4 of 8),
+and that they cost more steps here than they save: near a door the values over options go round in circles. In trials
+of the guided arm alone (seed 5, 6,000 and 8,000 steps) all test games reached the first goal. No claim.
 
 Deviations: options learn by double Q learning, not DDPG; regions are cubes; the classifier of where options begin
 is one of nearest places, not a support vector machine; the questions, thresholds and the default are ours.
@@ -91,8 +91,8 @@ CARD = pl.Card(
         "Each subgoal has one option, so the policies over subgoals and over options are one; the model's tree of "
         "subgoals acts on what is tried.",
         "Option-critic and deep skill chaining, the paper's baselines, are not among the arms.",
-        "By default the subgoals are those that a large model wrote once, who knew the mazes: it shows what good "
-        "subgoals bring, and not that a language model names them.",
+        "By default the subgoals are those that a large model wrote once, who knew the mazes; its numbers "
+        "show neither that a language model names good ones nor that they help.",
     ),
 )
 

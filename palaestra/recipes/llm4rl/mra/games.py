@@ -107,6 +107,13 @@ def congestion_game(agents: int) -> ResourceGame:
     return ResourceGame(agents, (1.0, 0.6, 0.3), (1, 1, 1), True)
 
 
+def entities_of(sim: pl.control.Simulator) -> Entities:
+    """What a simulator says of its observations; without it all numbers are the agent's own."""
+    if isinstance(sim, SeesEntities):
+        return tuple(sim.entities)
+    return ((1, sim.observation),)
+
+
 @pl.value_class
 class PopulationGame:
     """One game of a family."""
@@ -158,11 +165,7 @@ def make_game(spec: str, agents: int, layout: str = "") -> PopulationGame:
         )
     if sim.agents != agents:
         raise pl.UserError(f"{spec} was asked for {agents} agents and makes {sim.agents}")
-    entities: Entities = ((1, int(sim.observation)),)
-    if layout:
-        entities = parse_layout(layout, agents)
-    elif isinstance(sim, SeesEntities):
-        entities = tuple(sim.entities)
+    entities = parse_layout(layout, agents) if layout else entities_of(sim)
     total = sum(count * size for count, size in entities)
     if total != sim.observation or entities[0][0] != 1:
         raise pl.UserError(

@@ -106,6 +106,8 @@ class LearnPolicySet:
     def __post_init__(self) -> None:
         if min(self.modes, self.steps, self.width, self.tries) < 1 or self.games < 2:
             raise pl.UserError("mra: modes, steps, width and tries are 1 or more, games 2 or more")
+        if self.learner.games < 4:
+            raise pl.UserError("mra: batch is 4 or more, so that two modes play in an iteration")
         if self.diversity < 0 or self.adapt < 0 or not 0 <= self.share < 1:
             raise pl.UserError("mra: diversity and adapt are 0 or more, share is from 0 to below 1")
         if both := set(self.train) & set(self.test):
@@ -373,16 +375,18 @@ class PolicySetLearner:
     def play_game(self, g: int) -> float:
         """The game's mode learns from what it is paid, and then another one plays. The mean of the first."""
         games, z = self.program.learner.games, int(self.mode_G[g])
-        others = max(2, round(self.program.share * games)) if self.modes > 1 else 0
+        others = min(max(2, round(self.program.share * games)), games - 2) if self.modes > 1 else 0
         paths = self.play(g, z, games - others, "train")
         self.learn(g, z, paths, paths["reward"])
         paid_n = self.paid(paths)
         self.spread_G[g] += (1 - DECAY) * (paid_n.std() - self.spread_G[g])
         self.note(g, z, paid_n)
-        if others and (other := self.other_mode(g)) in self.mode_G:
-            self.note(g, other, self.paid(self.play(g, other, others, "other")))
-        elif others:
-            self.play_diverse(g, other, others)
+        if others:
+            other = self.other_mode(g)
+            if other in self.mode_G:
+                self.note(g, other, self.paid(self.play(g, other, others, "other")))
+            else:
+                self.play_diverse(g, other, others)
         return float(paid_n.mean())
 
     def play_diverse(self, g: int, z: int, n: int) -> float:

@@ -1,0 +1,158 @@
+"""FairMarket-RL: agents of a market learn to trade, and a language model scores how fair each day was.
+
+    r_i = profit_i / deviation + lambda_B FTB + lambda_S FBS      of a seller, at the end of a day
+    r_j = -cost_j / deviation + lambda_B FTB                      of a buyer (arXiv:2506.22708)
+    lambda(e) = lambda_max clip((e - e0) / (e1 - e0), 0, 1)       e episodes so far: economics come first
+
+FTB, fairness to buyers, and FBS, fairness between sellers, are two numbers from 0 to 1 that the model gives
+after it read the table of a day's transactions: what each household had or needed, traded, at which price.
+Every agent has a policy and a critic of its own and sees what it knows itself (independent PPO).
+
+    palaestra train fairmarket-rl asked="endpoint(url='...',model='...')"
+    palaestra train fairmarket-rl sim=FILE.py:make asked=DIR      # several agents: PettingZoo (parallel), arrays
+    palaestra train fairmarket-rl sim=FILE.py:make asked=transcript:RUN/transcript.jsonl
+
+The model is asked between the games and their update, about days that are unlike those before in twelfths of
+each number's range, at most `calls` in an arm, as many in every iteration; another day has the scores of the
+nearest one. It sees neither rewards nor lambdas. A reply that cannot be read in three tries scores 0.5 and 0.5
+(a fallback).
+
+A simulator of your own may say who sells (`sells`, [A]) and what was traded (`table(paths)`, [n, A] by name);
+else each agent counts as a seller, and the model reads what it earned and the means of its `facts`. With
+`fairness(paths)` and `served(paths)` there are measures and an oracle. `about` is what the model is told of it.
+
+arms.md in the run folder, all arms with equally many slots; policy/ has the guided agents:
+
+    none      profits alone
+    guide     the ramped scores
+    constant  the same critic, lambdas largest from the first day
+    shuffled  as guide, with the scores of other days
+    oracle    FTB and FBS by formula: mean_b served_b / demand_b (p_grid - price_b) / (p_grid - p_feed),
+              and 1 - Gini of the sellers' profits
+
+`return` is what all agents together were paid, so it is the welfare: where it falls, agents look fair by trading
+less. `profit` is that of sellers. `FTB_agreement` is the rank correlation of the critic with the formula.
+
+`palaestra train fairmarket-rl`, seed 0, shows no effect of the critic: FTB ends at 0.22 (none), 0.23 (guide), 0.17
+(constant), 0.23 (shuffled) and 0.28 (oracle), FBS between 0.87 and 0.89, demand met at 0.87 to 0.88, and profits at
+7.4, 7.4, 7.9, 7.4 and 6.8: one seed, no claim. A quarter of the days are asked about, and the others have the
+scores of days that are not like them enough (FBS_agreement 0.15); a larger `calls` asks about more. The paper's 0.80
+is not reached; sellers keep prices high even with the oracle.
+
+Deviations: market rules, table, formulas, the shape of the ramp and all numbers are ours, as the abstract names
+none. All sellers have the same FBS, so nobody is blamed for what another one earned.
+"""
+
+import palaestra as pl
+from palaestra.recipes.llm4rl.fairmarket_rl.critic import written_scores_of_fairness
+from palaestra.recipes.llm4rl.fairmarket_rl.microgrid import Microgrid
+from palaestra.recipes.llm4rl.fairmarket_rl.program import Critic, TradeFairly
+
+CARD = pl.Card(
+    title="FairMarket-RL: LLM fairness critic, IPPO",
+    paper="arXiv:2506.22708",
+    claim="Scores of fairness by a language model, ramped into the rewards of independent learners, give a market in "
+    "which over 90% of demand is met and fairness to buyers and between sellers is above 0.80.",
+    source="abstract; secondary pages on it and on its follow-up arXiv:2508.18610 for the names of scores and the "
+    "ramp; formulas, market rules and numbers inferred",
+    size=pl.Size(
+        setting="a large chat model as the critic of a simulated microgrid of several sellers and buyers, then of a "
+        "distribution system with prosumers; IPPO"
+    ),
+    needs=pl.needs.Requirements(
+        columns=(),
+        models=(
+            pl.needs.NeededModel(
+                "language model",
+                "asked",
+                "scores how fair a game was",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                when={"critic": ("model",)},
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "simulator",
+                "of several agents: in arrays, as palaestra.control.Simulator says, or a parallel environment of "
+                "PettingZoo",
+                flag="sim=FILE.py:NAME",
+                otherwise="two sellers and two buyers of a microgrid",
+            ),
+        ),
+        shows="fairness_paid",
+        off={"critic": "none"},
+        own={
+            "endpoint": '{"FTB": 0.6, "FBS": 0.9}',
+            "learner.games": 8,
+            "games": 8,
+            "calls": 8,
+        },
+    ),
+    use="It helps where fairness is easier to judge from a day's transactions than to write as a formula; look at "
+    "`return` and `profit` beside the scores, for what is fair may be paid for by all, and a critic that reads "
+    "totals blames nobody.",
+    lacks=(
+        "The power distribution system with household prosumers is not here: nobody buys and sells, and there is no "
+        "network.",
+        "By default scores are those of a rule that a large model wrote, who knew the simulator: it shows what such "
+        "scores do, and not that a language model gives them.",
+        "Days unlike those that were asked about have the scores of the nearest one, so the critic does not read "
+        "every episode unless `calls` is large.",
+        "The follow-up's hourly double auction and its three scores are not here.",
+    ),
+)
+
+
+def build(
+    asked: pl.Source | None = None,
+    sim: str = "",
+    critic: Critic = "model",
+    to_buyers: float = 5.0,
+    between: float = 5.0,
+    start: float = 1 / 15,
+    full: float = 1 / 5,
+    calls: int = 500,
+    steps: int = 16_000,
+    games: int = 256,
+) -> TradeFairly:
+    """`asked` scores games; `sim` is FILE.py:NAME; `to_buyers` and `between` are the largest lambdas,
+    reached between `start` and `full`, shares of the training; see `TradeFairly`.
+    """
+    return TradeFairly(
+        asked=asked,
+        sim=pl.control.simulator_by_name(sim) if sim else Microgrid(),
+        critic=critic,
+        to_buyers=to_buyers,
+        between=between,
+        start=start,
+        full=full,
+        calls=calls,
+        steps=steps,
+        games=games,
+    )
+
+
+def embedded(
+    asked: pl.Source | None = None,
+    critic: Critic = "model",
+    to_buyers: float = 5.0,
+    between: float = 5.0,
+    start: float = 1 / 15,
+    full: float = 1 / 5,
+    calls: int = 500,
+    steps: int = 16_000,
+    games: int = 256,
+) -> TradeFairly:
+    """On a microgrid, with scores by the rule that a large model wrote unless a model is `asked`."""
+    return build(
+        asked or pl.Scripted(written_scores_of_fairness, name="written rule"),
+        critic=critic,
+        to_buyers=to_buyers,
+        between=between,
+        start=start,
+        full=full,
+        calls=calls,
+        steps=steps,
+        games=games,
+    )

@@ -1,0 +1,325 @@
+"""RoboHorizon: stages and their rewards, the lint, keyframes, the world model, and the arms."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import numpy as np
+import palaestra as pl
+import pytest
+import torch
+from palaestra.errors import Fault, UserError
+from palaestra.recipes.llm4rl import robohorizon
+from palaestra.recipes.llm4rl.robohorizon.demos import (
+    horizons_by_stage,
+    key_horizons,
+    keyframes,
+    read_demonstrations,
+)
+from palaestra.recipes.llm4rl.robohorizon.dream import Dream, DreamLearner
+from palaestra.recipes.llm4rl.robohorizon.lid import LidState, LidTask
+from palaestra.recipes.llm4rl.robohorizon.program import words_of
+from palaestra.recipes.llm4rl.robohorizon.recorded import FIRST, PROGRESS, REWARDS, STAGES, TURN, near, op, recorded
+from palaestra.recipes.llm4rl.robohorizon.stages import (
+    StagedTask,
+    StagePlan,
+    StageRewards,
+    draw_states,
+    plan_form,
+    reward_faults,
+    rewards_form,
+    staged_shaping,
+    values,
+)
+from palaestra.recipes.llm4rl.robohorizon.world import (
+    LatentWorld,
+    WorldPlayer,
+    gaussian_kl,
+    lambda_returns,
+)
+
+RNG = np.random.default_rng(0)
+SIM = LidTask(horizon=12)
+DECLARED = SIM.declared
+STATES = draw_states(DECLARED, pl.rng_of(("t",)))
+PLAN = StagePlan.model_validate({"stages": STAGES})
+SMALL = {
+    "sim": SIM,
+    "learner": pl.control.PPO(games=4, bootstrap=True, epochs=1),
+    "world": DreamLearner(games=2, sequences=4, length=4),
+    "steps": 48,
+    "games": 4,
+    "demonstrations": 2,
+    "imagine": 3,
+}
+
+
+def task_of(stages, rewards, declared=("x",)):
+    quantities = {n: pl.control.Quantity(low=-9.0, high=9.0) for n in declared}
+    words = pl.control.SimulatorWords(about="", declared=quantities, compute=lambda paths: dict(paths["columns"]))
+    return StagedTask(
+        plan=StagePlan.model_validate({"stages": [{"name": str(i), "done": d} for i, d in enumerate(stages)]}),
+        rewards=StageRewards.model_validate({"rewards": [{"step": s, "bonus": b} for s, b in rewards]}),
+        words=words,
+    )
+
+
+def read(expression):
+    return StageRewards.model_validate({"rewards": [{"step": expression, "bonus": 1.0}]}).rewards[0].step
+
+
+def test_terms_of_the_printed_example_by_hand():
+    """2 exp(-pi/2), 2; 1 + (1 - exp(-d)) falls on the way to the box, 1 + exp(-d) rises."""
+    at = {"lid_angle": np.array([0.0, 1.5708]), "box_distance": np.array([1.0, 0.5])}
+    turn, progress = (read(x) for x in (TURN, PROGRESS))
+    assert values(turn, at, DECLARED) == pytest.approx([0.415759, 2.0], abs=1e-4)
+    away = {"box_distance": np.array([1.0, 0.5, 0.0])}
+    assert values(progress, away, DECLARED) == pytest.approx([1.632, 1.393, 1.0], abs=1e-3)
+    better = read(op("add", 1.0, near("box_distance", -1.0)))
+    assert values(better, away, DECLARED) == pytest.approx([1.368, 1.607, 2.0], abs=1e-3)
+
+
+def test_stages_are_done_in_order_and_stay_done():
+    """Bonuses 2 and 6; x goes -1, 2 (both conditions: one a step), 2, -1 (which undoes nothing)."""
+    above = lambda bound: op("less", bound, "x")
+    task = task_of([above(0.0), above(1.0)], [("x", 2.0), (op("multiply", 0.5, "x"), 6.0)])
+    paths = {"columns": {"x": np.array([[[-1.0, 2.0, 2.0, -1.0]]])}}
+    assert task.reached(paths).ravel().tolist() == [0, 1, 2, 2]
+    assert task.reward(paths).ravel() == pytest.approx([-1 / 8, (2 + 1) / 8, 1.0, 1.0])
+    assert task.reward(paths, bonuses=False).ravel() == pytest.approx([-1 / 8, 1 / 8, 0.0, 0.0])
+
+
+def test_what_is_paid_is_beside_and_an_early_end_stays():
+    """gamma 0.5, a game of three steps at most that is over after two: 1 + 0.5 of its last reward."""
+    task = task_of([op("less", 0.0, "x")], [("x", 2.0)])
+    paths = {
+        "columns": {"x": np.array([[[-2.0, 1.0, 1.0]]])},
+        "reward": np.array([[[0.0, 0.25, 7.0]]]),
+        "alive": np.array([[True, True, False]]),
+        "over": np.array([[False, True, False]]),
+    }
+    assert staged_shaping(task, 3, 0.5, 2.0)(paths).ravel() == pytest.approx([-1.0, 0.5 + 1.5, 0.0])
+    mixed = staged_shaping(task, 3, 0.5, 0.0, key=("k",))(paths | {"over": np.zeros((1, 3), bool)})
+    assert sorted(mixed.ravel()) != sorted([-1.0, 1.0, 1.0]) or (mixed.ravel()[:2] != [-1.0, 1.0]).any()
+
+
+def test_the_lint_finds_a_wrong_sign_and_a_bonus_that_is_too_small():
+    form = rewards_form(DECLARED, 4)
+    good, printed = (form.model_validate({"rewards": r}) for r in (REWARDS, FIRST))
+    assert not reward_faults(PLAN, good, DECLARED, STATES)
+    (fault,) = reward_faults(PLAN, printed, DECLARED, STATES)
+    assert "bring the item" in fault and "should grow" in fault
+    small = form.model_validate({"rewards": [{**REWARDS[0], "bonus": 0.5}, *REWARDS[1:]]})
+    (fault,) = reward_faults(PLAN, small, DECLARED, STATES)
+    assert "bonus 0.5" in fault
+
+
+def test_plans_and_rewards_that_cannot_be_are_refused_with_the_reason():
+    stage = lambda done: {"stages": [{"name": "a", "done": done}]}
+    for done, why in (
+        ("the lid", "no quantity 'the lid'"),
+        (op("less", 2.0, "lid_angle"), "never holds"),
+        (op("less", "lid_angle", 2.0), "always holds"),
+        (1.0, "always holds"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            plan_form(DECLARED, STATES).model_validate(stage(done))
+    plan_form(DECLARED, STATES).model_validate({"stages": STAGES})
+    for rewards, why in (
+        ([REWARDS[0]], "1 rewards for 2 stages"),
+        ([REWARDS[0], {"step": "nothing", "bonus": 1.0}], "stage 2: there is no quantity"),
+        ([REWARDS[0], {"step": "gripping", "bonus": 0.0}], "greater than 0"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            rewards_form(DECLARED, 2).model_validate({"rewards": rewards})
+
+
+def test_keyframes_are_rests_in_which_the_grip_stays():
+    speed = np.array([1.0, 1.0, 0.0, 0.0, 1.0, 0.05, 1.0, 1.0])
+    assert keyframes(speed) == [0, 2, 5, 7]
+    assert keyframes(speed, np.array([0, 0, 0, 0, 0, 1, 1, 1])) == [0, 2, 7]
+    assert key_horizons([0, 2, 5, 7]).tolist() == [2, 2, 3, 3, 3, 2, 2, 2]
+    assert keyframes(np.zeros(0)) == [] and key_horizons([0]).tolist() == [1] and keyframes(np.ones(1)) == [0]
+    obs = np.concatenate([[0.0], np.cumsum(speed)])[None, None, :, None]
+    paths = {"obs": obs[:, :, :-1], "next_obs": obs[:, :, 1:], "alive": np.ones((1, 8), bool)}
+    stage = np.array([[0, 0, 0, 0, 1, 1, 1, 1]])  # key-horizons 2, 2, 3, 3 and 3, 2, 2, 2
+    assert horizons_by_stage(paths, stage, 2, most=9).tolist() == [2, 2, 9]
+    assert horizons_by_stage(paths, stage, 2, most=1).tolist() == [1, 1, 1]
+
+
+def test_lambda_returns_by_hand():
+    """r = (0, 0, 1), v_1 to v_3 = (0.1, 0.2, 0.3), gamma 1, lam 0.5; of a horizon of 2: 0 + 0.2, 0.05 + 0.1."""
+    column = lambda *x: torch.tensor(x)[:, None].expand(3, 2)
+    reward, value, one = column(0.0, 0.0, 1.0), column(0.1, 0.2, 0.3), torch.ones(3, 2)
+    returns = lambda_returns(reward, value, one, 0.5, torch.tensor([3, 2]))
+    assert returns[:, 0].tolist() == pytest.approx([0.425, 0.75, 1.3])
+    assert returns[:2, 1].tolist() == pytest.approx([0.15, 0.2])
+
+
+def test_a_divergence_against_torch():
+    q, p = (torch.randn(3, 4), torch.rand(3, 4) + 0.2), (torch.randn(3, 4), torch.rand(3, 4) + 0.2)
+    one, other = (torch.distributions.Normal(*x) for x in (q, p))
+    expected = torch.distributions.kl_divergence(one, other).sum(-1)
+    assert torch.allclose(gaussian_kl(*q, *p), expected, atol=1e-5)
+
+
+def state(hand, item, angle=0.0):
+    return LidState(hand_nd=np.array([hand]), item_nd=np.array([item]), angle_n=np.array([angle]), grip_n=np.zeros(1))
+
+
+def test_the_lid_by_hand():
+    """The handle of the closed lid is at (0.8, -0.3); from (0.8, -0.2) on the angle is atan(0.1 / 0.5)."""
+    go = lambda *v: np.array([[v]])
+    after, paid, _ = SIM.step(state([0.8, -0.3], [-0.5, -0.5]), go(0.0, 1.0, 1.0), RNG)
+    assert after.angle_n[0] == pytest.approx(np.arctan(0.2)) and not paid.any()
+    assert SIM.step(state([0.8, -0.3], [-0.5, -0.5]), go(0.0, 1.0, -1.0), RNG)[0].angle_n[0] == 0
+    carried, paid, _ = SIM.step(state([0.5, -0.3], [0.45, -0.3], 1.3), go(1.0, 0.0, 1.0), RNG)
+    assert carried.item_nd[0] == pytest.approx([0.55, -0.3]) and paid[0, 0] == 1
+    assert SIM.step(state([0.5, -0.3], [0.45, -0.3], 1.0), go(1.0, 0.0, 1.0), RNG)[1][0, 0] == 0
+    obs = SIM.observe(carried)
+    columns = SIM.quantities({"obs": 0 * obs[:, :, None], "next_obs": obs[:, :, None]})
+    assert columns["lid_angle"].ravel() == pytest.approx([1.3]) and columns["gripping"].ravel() == [1]
+    assert columns["item_distance"].ravel() == pytest.approx([0.05])
+    whole = LidTask()
+    act = lambda obs, legal, rng: {"act": whole.demonstrate(obs)}
+    played = pl.control.play_games(whole, act, 32, ("demo",))
+    assert (played["reward"][:, 0, -1] == 1).all()  # every demonstration ends with the item in the box
+    task = StagedTask(
+        plan=PLAN, rewards=StageRewards.model_validate({"rewards": REWARDS}), words=words_of(whole, played)
+    )
+    assert (task.reached(played)[:, 0, -1] == 4).all() and task.reward(played).max() == pytest.approx(1.0)
+
+
+def test_demonstrations_of_a_file(tmp_path):
+    line = lambda T, **more: json.dumps({"obs": [[float(t)] * 8 for t in range(T + 1)], "act": [[0, 0, 1]] * T, **more})
+    file = tmp_path / "demos.jsonl"
+    file.write_text(line(2) + "\n\n" + line(3, reward=[0, 0, 1]) + "\n" + line(20) + "\n")
+    paths = read_demonstrations(str(file), SIM)
+    assert paths["alive"].sum(1).tolist() == [2, 3, 12] and paths["act"].shape == (3, 1, 12, 3)
+    assert paths["next_obs"][0, 0, 1, 0] == 2.0 and paths["reward"].sum() == 1 and not paths["over"].any()
+    for text, why in (
+        ("", "no demonstration"),
+        ("{}", "demos.jsonl:1"),
+        ("[1]", "demos.jsonl:1"),
+        (line(0), "actions have the shape"),
+        (json.dumps({"obs": [[0] * 8] * 2, "act": [[0]]}), "actions have the shape"),
+        (json.dumps({"obs": [[0] * 7] * 2, "act": [[0, 0, 0]]}), "observations have the shape"),
+        (json.dumps({"obs": [[0] * 7 + [float("nan")]] * 2, "act": [[0, 0, 0]]}), "not finite"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UserError, match=why):
+            read_demonstrations(str(file), SIM)
+    with pytest.raises(UserError, match="several"):
+        read_demonstrations(str(file), pl.control.Coverage())
+
+
+def dreaming(actions, seen, act, reward, updates, **settings):
+    """A dream of games of 6 steps with random actions, after some updates."""
+    world = pl.control.draw_network(lambda: LatentWorld(seen.shape[-1], actions), ("w",))
+    dream = Dream(replace(DreamLearner(length=6), **settings), world, np.array([3]), ("w",))
+    n, T = reward.shape
+    paths = {"obs": seen[:, None, :-1], "next_obs": seen[:, None, 1:], "act": act[:, None]}
+    paths |= {"alive": np.ones((n, T), bool), "over": np.zeros((n, T), bool)}
+    dream.store(paths, reward[:, None], np.zeros((n, T), int), settings.get("bc", 0) > 0)
+    dream.fit_scale()
+    return dream, [dream.update() for _ in range(updates)]
+
+
+def test_a_world_learns_what_actions_do_and_its_actor_what_pays():
+    """A walk of +-1 by two actions, paid where it goes up: after updates the actor goes up."""
+    rng = np.random.default_rng(1)
+    act = rng.integers(2, size=(64, 6))
+    seen = np.concatenate([np.zeros((64, 1)), np.cumsum(2.0 * act - 1, 1)], 1)[..., None]
+    dream, numbers = dreaming(2, seen, act, act.astype(float), 30, bc=0.0, lr=1e-2, sequences=8)
+    assert numbers[-1]["model_loss"] < 0.5 * numbers[0]["model_loss"]
+    player = WorldPlayer(dream.world, greedy=True)
+    assert (player(np.zeros((4, 1, 1)), None, rng)["act"] == 1).all()
+    assert (player(np.zeros((4, 1, 1)), np.array([[[True, False]]] * 4), rng)["act"] == 0).all()
+
+
+def test_demonstrations_are_imitated():
+    rng = np.random.default_rng(1)
+    act = np.full((8, 6, 1), 0.5)
+    seen = rng.normal(size=(8, 7, 2))
+    box = pl.control.Box(low=(-1.0,), high=(1.0,))
+    dream, _ = dreaming(box, seen, act, np.zeros((8, 6)), 25, bc=1.0, lr=2e-2, sequences=4)
+    given = WorldPlayer(dream.world, greedy=True)(seen[:, :1], None, rng)["act"]
+    assert np.abs(given - 0.5).mean() < 0.25
+
+
+def test_a_run_that_was_killed_ends_with_the_same_and_asks_nothing_again(context, tmp_path):
+    asked, made = [], replace(robohorizon.embedded(), **SMALL)
+
+    def answer(request):
+        asked.append(request.messages[0].content)
+        return recorded(request)
+
+    run = lambda: asyncio.run(replace(made, asked=pl.Scripted(answer)).run(context(out=tmp_path, seed=3))).metrics
+    first = run()
+    for part in ("arm-guide", "arm-world"):
+        (tmp_path / "kept" / f"{part}.json").unlink()
+    assert run() == first and json.dumps(first)
+    # stages, rewards, and rewards again because of the sign
+    assert len(asked) == 3 and "was refused" in asked[2] and "should grow" in asked[2] and first["rejections"] == 1
+    arms = first["arms"]
+    assert list(arms) == ["none", "guide", "unlinted", "steps", "shuffled", "world"]
+    assert {r["env_steps"] for r in arms.values()} == {48} and arms["none"]["staged"] == 0 < first["staged"]
+    assert len(arms["world"]["horizons"]) == 5 and max(arms["world"]["horizons"]) <= 3
+    world = robohorizon.load_world(tmp_path / "world")
+    played = pl.control.play_games(SIM, WorldPlayer(world, greedy=True), 4, ("robohorizon", 3, "test"))
+    assert pl.control.returns_of(played).mean() == pytest.approx(arms["world"]["return"])
+    with pytest.raises(UserError, match="no world"):
+        robohorizon.load_world(tmp_path)
+
+
+class Line:
+    """A walk on a line of a user, of two actions; nothing is said of it, and there are no demonstrations."""
+
+    agents, horizon, observation, actions = 1, 5, 1, 2
+
+    def reset(self, rng, n):
+        return np.zeros((n, 1))
+
+    def observe(self, state):
+        return state[..., None]
+
+    def legal(self, state):
+        return None
+
+    def step(self, state, act_nA, rng):
+        after = state + 2.0 * act_nA - 1
+        return after, (after >= 4).astype(float), (after >= 4)[:, 0]
+
+
+def test_a_simulator_a_task_and_two_models_of_ones_own(context):
+    """Stages may ask for more than games of the start saw."""
+    seen = []
+
+    def plan(request):
+        seen.append(request.messages[0].content)
+        return {"stages": [{"name": "go", "done": op("less", 3.5, "number_0")}]}
+
+    def reward(request):
+        seen.append(request.messages[0].content)
+        return {"rewards": [{"step": op("multiply", 0.1, "number_0"), "bonus": 9.0}]}
+
+    made = replace(robohorizon.build(), **{**SMALL, "sim": Line(), "goal": "reach 4", "steps": 10_000})
+    made = replace(made, asked=pl.Scripted(plan), writer=pl.Scripted(reward))
+    result = asyncio.run(made.run(context(steps=2))).metrics
+    assert len(seen) == 2 and "reach 4" in seen[0] and "1. go" in seen[1] and result["staged"] > 0
+    assert list(result["arms"]) == ["none", "guide", "steps", "shuffled", "world"]
+    assert result["arms"]["world"]["horizons"] == [3, 3]
+    stubborn = replace(made, writer=pl.Scripted(lambda r: {"rewards": [{"step": op("neg", "number_0"), "bonus": 99}]}))
+    with pytest.raises(Fault, match="refused 4 times"):
+        asyncio.run(stubborn.run(context(steps=1)))
+
+
+def test_what_cannot_be_is_said(context):
+    with pytest.raises(UserError, match="asked=endpoint"):
+        asyncio.run(replace(robohorizon.build(), **SMALL).run(context()))
+    with pytest.raises(UserError, match="imagine is 1 or more"):
+        robohorizon.build(imagine=0)
+    with pytest.raises(UserError, match="gripper=claw: there is no such quantity"):
+        asyncio.run(replace(robohorizon.embedded(), gripper="claw", **SMALL).run(context()))
+    made = replace(robohorizon.embedded(rewards="none"), **SMALL)
+    assert list(asyncio.run(made.run(context())).metrics["arms"]) == ["none", "guide"]
