@@ -78,7 +78,7 @@ def test_the_time_to_a_collision_and_what_it_masks():
 def test_a_change_into_an_occupied_lane_is_masked_and_the_road_ends():
     sim, state = road(0, 25, [(8.0, 1, 25.0)])  # 3 m beside
     assert sim.legal(state)[0, 0].tolist() == [False, True, False, True, True]
-    sim, state = road(3, 25, [(-30.0, 2, 40.0)])  # from behind, 25 m at 15 m/s more: 1.7 s
+    sim, state = road(3, 25, [(-30.0, 2, 35.0)])  # from behind, 25 m at 10 m/s more: 2.5 s
     assert not sim.legal(state)[0, 0, LEFT] and not sim.legal(state)[0, 0, RIGHT]
     sim, state = road(1, 25, [])
     assert sim.legal(state).all()
