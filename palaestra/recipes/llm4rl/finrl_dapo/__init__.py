@@ -45,7 +45,6 @@ stocks times 100 shares of about 100. Networks are 64 wide, learning rate 1e-3 w
 """
 
 import palaestra as pl
-from palaestra.recipes.llm4rl.finrl_dapo.headlines import written_scores
 from palaestra.recipes.llm4rl.finrl_dapo.program import Scores, TradeWithNews
 
 CARD = pl.Card(
@@ -122,39 +121,13 @@ def build(
     beta: float = 1.0,
     paths: int = 32,
 ) -> TradeWithNews:
-    """`prices` is a file, without one the market is made up; `asked` scores headlines. `steps` are traded
-    days of an arm's training; see `TradeWithNews`.
+    """`prices` is a file, `asked` scores its headlines; those of the made-up market have scores that a
+    large model wrote unless a model is `asked`. `steps` are traded days of an arm's training; see
+    `TradeWithNews`.
     """
     return TradeWithNews(
         prices=prices,
         asked=asked,
-        scores=scores,
-        held=held,
-        days=days,
-        steps=steps,
-        calls=calls,
-        alpha=alpha,
-        beta=beta,
-        paths=paths,
-    )
-
-
-def embedded(
-    asked: pl.Source | None = None,
-    scores: Scores = "news",
-    held: float = 1 / 3,
-    days: int = 60,
-    steps: int = 40_000,
-    calls: int = 1000,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    paths: int = 32,
-) -> TradeWithNews:
-    """On the made-up market, whose headlines have scores that a large model wrote unless a model is
-    `asked`.
-    """
-    return build(
-        asked=asked or pl.Scripted(written_scores, name="written scores"),
         scores=scores,
         held=held,
         days=days,

@@ -8,6 +8,7 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.finrl_dapo.group import TradingGroups
+from palaestra.recipes.llm4rl.finrl_dapo.headlines import written_scores
 from palaestra.recipes.llm4rl.finrl_dapo.market import (
     CAPITAL,
     COST,
@@ -37,7 +38,8 @@ class TradeWithNews:
 
     Args:
         prices: a file; "" = a made-up market of `paths` paths.
-        asked: who scores headlines.
+        asked: who scores headlines; without one those of the made-up market have the scores that a
+            large model wrote.
         scores: "none" = every score is 3, and nobody is asked.
         held: share of the days, the last ones, that are for the test.
         days: of a game that is trained on; at most those that there are.
@@ -95,16 +97,18 @@ class TradeWithNews:
         nothing = np.full((*table.shape, len(SCORES)), np.nan)
         if self.scores == "none":
             return nothing, {}
-        has_scores = not np.isnan(table.given_PTK2).all()
-        if table.headlines and self.asked is None and not has_scores:
+        has_scores, asked = not np.isnan(table.given_PTK2).all(), self.asked
+        if asked is None and not self.prices:
+            asked = pl.Scripted(written_scores, name="written scores")
+        if table.headlines and asked is None and not has_scores:
             raise pl.UserError(
                 "finrl-dapo needs a language model that scores headlines: "
                 "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE; or columns "
                 "sentiment and risk in the file; or scores=none"
             )
         counts: Mapping[str, Any] = {}
-        if table.headlines and self.asked is not None:
-            source = pl.services.TranscribedSource(self.asked)
+        if table.headlines and asked is not None:
+            source = pl.services.TranscribedSource(asked)
             nothing, counts = await score_headlines(ctx, source, table, self.calls)
             if counts["left_out"]:
                 ctx.say(f"{counts['left_out']} headlines count as 3: calls={self.calls} were asked")
