@@ -21,6 +21,7 @@ from benchmarks import (
     control,
     engine,
     episodes,
+    learners,
     memory,
     notebook,
     programme,
@@ -41,7 +42,11 @@ from palaestra.terminal.progress import Headway
 OF_WORK = {"step": step, "engine": engine, "trl": trl, "memory": memory, "ablation": ablation}
 
 # what is measured beside another project: its package, and the extra that brings it
-PEERS = {"trl": ("trl", "bench"), "control": ("stable-baselines3", "control")}
+PEERS = {
+    "trl": ("trl", "bench"),
+    "control": ("stable-baselines3", "control"),
+    "learners": ("stable-baselines3", "control"),
+}
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
@@ -120,6 +125,7 @@ def name_of(what: str, work: Work) -> str:
         "busy",
         "control",
         "episodes",
+        "learners",
         "notebook",
         "sandbox",
         "scaling",
@@ -171,6 +177,9 @@ def measure(arguments: argparse.Namespace, work: Work, parts: Parts) -> tuple[di
     if what == "control":
         found = control.measure(repeats, parts)
         return found, control.show(found)
+    if what == "learners":
+        found = learners.measure(repeats, parts)
+        return found, learners.show(found)
     if what == "scaling":
         found = scaling.measure(repeats, work.device, parts)
         return found, scaling.show(found)

@@ -362,7 +362,7 @@ def atlas(parser: FlagParser) -> None:
 
 BENCHES = (
     "step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "episodes", "verifiers",
-    "control", "view", "gpu",
+    "control", "learners", "view", "gpu",
 )  # fmt: skip
 
 
@@ -375,7 +375,7 @@ def bench(parser: FlagParser) -> None:
     add(
         "--device",
         choices=("cpu", "cuda"),
-        help="for all but busy, control, episodes, notebook, sandbox, verifiers and view (default: cuda if available)",
+        help="for all but busy, control, episodes, learners, notebook, sandbox, verifiers and view (default: cuda if available)",
     )
     add(
         "--prompts",

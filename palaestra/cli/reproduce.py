@@ -150,7 +150,7 @@ def check(arguments: argparse.Namespace) -> dict[str, Any]:
     if not folder().is_dir():
         raise UserError(
             "reproduce --check reads the published results, which lie in ledger/ of a checkout and are "
-            "no part of an installed package: run `python -m palaestra reproduce --check` at the root of one"
+            "no part of an installed package: run the command at the root of one"
         )
     given, quiet = [results.name_of(m) for m in arguments.methods], arguments.json
     names = given or published()

@@ -36,6 +36,11 @@ from .guides import (
     ShuffledGuide as ShuffledGuide,
     shuffle_rows as shuffle_rows,
 )
+from .goals import (
+    GoalDraw as GoalDraw,
+    GoalReached as GoalReached,
+    GoalSimulator as GoalSimulator,
+)
 from .gym import (
     GymSimulator as GymSimulator,
 )
@@ -50,21 +55,56 @@ from .language import (
     lint_expression as lint_expression,
     spell_quantities as spell_quantities,
 )
+from .maze import (
+    Maze as Maze,
+)
 from .named import (
     simulator_by_name as simulator_by_name,
+    simulator_from as simulator_from,
 )
 from .networks import (
+    ActorCritic as ActorCritic,
     DuelingValues as DuelingValues,
+    SquashedGaussian as SquashedGaussian,
     draw_network as draw_network,
     join_heads as join_heads,
     load_policy as load_policy,
     save_policy as save_policy,
 )
+from .options import (
+    CUT as CUT,
+    ENDS as ENDS,
+    INTERRUPTED as INTERRUPTED,
+    REACHED as REACHED,
+    REFUSED as REFUSED,
+    STOP as STOP,
+    TIMEOUT as TIMEOUT,
+    Chooser as Chooser,
+    Condition as Condition,
+    Option as Option,
+    OptionCall as OptionCall,
+    OptionGames as OptionGames,
+    OptionSpaces as OptionSpaces,
+    available_options as available_options,
+    choose_by as choose_by,
+    decision_paths as decision_paths,
+    option_paths as option_paths,
+    play_options as play_options,
+    primitive_option as primitive_option,
+    with_goal as with_goal,
+)
 from .parallel import (
     ParallelSimulator as ParallelSimulator,
 )
+from .plans import (
+    OptionPlan as OptionPlan,
+    PlanFollower as PlanFollower,
+    Replan as Replan,
+    plan_form as plan_form,
+)
 from .q import (
     DoubleQ as DoubleQ,
+    Prior as Prior,
     QLearner as QLearner,
     follow_network as follow_network,
     q_targets as q_targets,
@@ -79,8 +119,10 @@ from .shaping import (
     Shaping as Shaping,
     as_paid as as_paid,
     at_the_end as at_the_end,
+    stay_rewards as stay_rewards,
 )
 from .simulators import (
+    Acting as Acting,
     Box as Box,
     Paths as Paths,
     Simulator as Simulator,
@@ -89,11 +131,17 @@ from .simulators import (
     play_games as play_games,
     returns_of as returns_of,
 )
+from .soft import (
+    SAC as SAC,
+)
 from .spread import (
     SimpleSpread as SimpleSpread,
 )
 from .words import (
+    NamedActions as NamedActions,
     SeenWhole as SeenWhole,
     SimulatorWords as SimulatorWords,
+    SpelledView as SpelledView,
     ViewWords as ViewWords,
+    action_words as action_words,
 )

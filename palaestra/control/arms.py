@@ -66,7 +66,7 @@ async def compare_arms(ctx: ArmContext, arms: Mapping[str, ArmRun]) -> dict[str,
         for line in result.pop("curve", ()):
             ctx.log({"arm": name, **line})
         results[name] = result
-        if result["agreement"] < 0:
+        if result.get("agreement", 0.0) < 0:
             ctx.say(
                 f"arm {name}: the higher its own reward, the lower what the simulator pays "
                 f"(correlation {result['agreement']:.2f}); the policy may exploit the reward"

@@ -21,7 +21,15 @@ def simulator_by_name(spec: str) -> Simulator:
     for prefix in ("gymnasium:", "gym:"):
         if spec.startswith(prefix):
             return GymSimulator(spec.removeprefix(prefix))
-    own: Any = load(spec, "simulator")
+    return simulator_from(load(spec, "simulator"), spec)
+
+
+def simulator_from(own: Any, spec: str) -> Simulator:
+    """A simulator from what a file names: one in arrays, or what makes one or an environment when it is
+    called without arguments; `spec` is its name in errors.
+
+    Raises UserError for anything else.
+    """
     made: Any = (
         own() if isinstance(own, type) or (callable(own) and not hasattr(own, "reset")) else own
     )

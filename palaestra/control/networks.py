@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -18,6 +20,7 @@ from palaestra.types import Key, seed_of
 
 WEIGHTS, SIZES = "policy.safetensors", "policy.json"
 LOGIT_OF_ILLEGAL = -1e9
+LOG_STD = (-20.0, 2.0)  # bounds of a squashed policy's log deviation
 N = TypeVar("N", bound=nn.Module)
 
 
@@ -57,8 +60,8 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.observation, self.actions, self.width = observation, actions, width
         outputs = actions.size if isinstance(actions, Box) else actions
-        self.actor = tower(observation, outputs, width, gain=0.01)
-        self.critic = tower(observation, 1, width)
+        self.actor: nn.Module = tower(observation, outputs, width, gain=0.01)
+        self.critic: nn.Module = tower(observation, 1, width)
         self.log_std: nn.Parameter | None = None
         if isinstance(actions, Box):
             self.log_std = nn.Parameter(torch.zeros(outputs))
@@ -139,16 +142,81 @@ def join_heads(heads: Tensor) -> Tensor:
     return value + advantage - advantage.mean(-1, keepdim=True)
 
 
+class SquashedGaussian(nn.Module):
+    """A policy of continuous actions: tanh of a Gaussian draw, stretched to the bounds, whose mean and
+    deviation depend on the observation (arXiv:1812.05905, appendix C).
+    """
+
+    def __init__(self, observation: int, actions: Box, width: int = 64):
+        super().__init__()
+        self.observation, self.actions, self.width = observation, actions, width
+        self.net = tower(observation, 2 * actions.size, width, nn.ReLU, gain=0.01)
+        low, high = torch.tensor(actions.low), torch.tensor(actions.high)
+        if not bool(torch.isfinite(low).all() & torch.isfinite(high).all()):
+            raise UserError("a squashed policy needs actions with bounds; PPO takes unbounded ones")
+        self.register_buffer("middle", (low + high) / 2, persistent=False)
+        self.register_buffer("reach", (high - low) / 2, persistent=False)
+
+    def forward(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions [..., D] between -1 and 1, before they are stretched to the bounds, and their
+        log-density [...] in nats.
+
+            log p = sum_d [log N(u_d) - log(1 - tanh(u_d)^2)],  u = mean + std noise
+
+        Args:
+            noise: [..., D] standard normal draws; 0 gives the middle of what is likely.
+        """
+        mean, log_std = self.net(obs).chunk(2, -1)
+        log_std = log_std.clamp(*LOG_STD)
+        u = mean + log_std.exp() * noise
+        log_normal = -0.5 * noise**2 - log_std - 0.5 * math.log(2 * math.pi)
+        # log(1 - tanh^2), which is not lost to rounding where tanh is close to 1
+        log_slope = 2 * (math.log(2) - u - nn.functional.softplus(-2 * u))
+        return torch.tanh(u), (log_normal - log_slope).sum(-1)
+
+    def stretch(self, act: Tensor) -> Tensor:
+        """From [-1, 1] to the bounds."""
+        return self.middle + self.reach * act
+
+    def squeeze(self, act: Tensor) -> Tensor:
+        """From the bounds to [-1, 1]."""
+        return (act - self.middle) / self.reach
+
+    @torch.no_grad()
+    def act(self, obs: Any, legal: Any, rng: Any, greedy: bool = False) -> dict[str, Any]:
+        """Actions of a policy that plays, see `Acting`; `greedy` ones are without noise."""
+        shape = (*obs.shape[:-1], self.actions.size)
+        noise = np.zeros(shape) if greedy else rng.normal(size=shape)
+        act, _ = self(torch.from_numpy(obs).float(), torch.from_numpy(noise).float())
+        return {"act": self.stretch(act).numpy()}
+
+
+class TwinCritics(nn.Module):
+    """Two networks that value an observation with a continuous action, each [...]."""
+
+    def __init__(self, observation: int, actions: Box, width: int = 64):
+        super().__init__()
+        inputs = observation + actions.size
+        self.first = tower(inputs, 1, width, nn.ReLU)
+        self.second = tower(inputs, 1, width, nn.ReLU)
+
+    def forward(self, obs: Tensor, act: Tensor) -> tuple[Tensor, Tensor]:
+        both = torch.cat([obs, act], -1)
+        return self.first(both)[..., 0], self.second(both)[..., 0]
+
+
 # ---- on disk
 
-KINDS: Mapping[str, type[ActorCritic] | type[ActionValues]] = {
+Policy: TypeAlias = ActorCritic | ActionValues | SquashedGaussian
+KINDS: Mapping[str, type[ActorCritic] | type[ActionValues] | type[SquashedGaussian]] = {
+    "squashed gaussian": SquashedGaussian,
     "actor-critic": ActorCritic,
     "action values": ActionValues,
     "dueling values": DuelingValues,
 }
 
 
-def save_policy(policy: ActorCritic | ActionValues, folder: Path | str) -> None:
+def save_policy(policy: Policy, folder: Path | str) -> None:
     """Writes policy.safetensors, and policy.json with the sizes, each whole or not at all."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
@@ -166,7 +234,7 @@ def save_policy(policy: ActorCritic | ActionValues, folder: Path | str) -> None:
         os.replace(where / f".{name}", where / name)
 
 
-def load_policy(folder: Path | str) -> ActorCritic | ActionValues:
+def load_policy(folder: Path | str) -> Policy:
     """A policy as it was saved. Raises UserError for a folder that holds none."""
     where = Path(folder)
     try:

@@ -40,10 +40,14 @@ class DoubleQ:
 
         y = r + gamma (1 - over) Q'(s', argmax_a [Q(s', a) + prior log p(a | s')])
 
-    over legal actions alone. `prior` weighs the log-probabilities of a prior over actions, which is
-    asked for every choice and shapes exploration too; 0 = there is none. `cql` weighs log sum exp Q
-    - Q(s, a), which keeps values of what was not tried low (arXiv:2006.04779). `dueling` networks
-    have a head for the value and one for the advantages, see `DuelingValues`.
+    over legal actions alone; of paths with a column "discount", such as `decision_paths`, that is gamma.
+    `prior` weighs the log-probabilities of a prior over actions, which is asked for every choice and
+    shapes exploration too; 0 = there is none. `cql` weighs log sum exp Q - Q(s, a), which keeps values
+    of what was not tried low (arXiv:2006.04779); with `cql_by_prior` it is
+    log sum_a p(a | s) exp Q(s, a) - Q(s, a), the prior as the proposal (arXiv:2505.07274). `dueling`
+    networks have a head for the value and one for the advantages, see `DuelingValues`. With `per_step`
+    so many batches are learned for each step of an iteration's games in place of `updates`, however
+    long games are.
     """
 
     lr: float = 5e-4
@@ -60,9 +64,12 @@ class DoubleQ:
     cql: float = 0.0
     width: int = 128
     dueling: bool = False
+    per_step: float = 0.0
+    cql_by_prior: bool = False
 
     def __post_init__(self) -> None:
         need_at_least(self, lr=0, gamma=0, games=1, updates=1, batch=1, keep=1, prior=0, cql=0)
+        need_at_least(self, per_step=0)
 
     async def learn(
         self,
@@ -95,6 +102,12 @@ class DoubleQ:
     def learner(self, spaces: Spaces, key: Key) -> QLearner:
         """The state of learning before the first step, for those who play by themselves."""
         return QLearner(self, self.start(spaces, key), self.start(spaces, key))
+
+    def batches(self, paths: Paths) -> int:
+        """That are learned after games, one at least."""
+        if not self.per_step:
+            return self.updates
+        return max(1, round(self.per_step * int(paths["alive"].sum()) * paths["reward"].shape[1]))
 
     def epsilon(self, share: float) -> float:
         """The share of random actions when a share of all steps is taken."""
@@ -153,14 +166,18 @@ class DoubleQ:
                 tensor("over"),
                 chooser_BK,
                 following(next_obs),
-                self.gamma,
+                tensor("discount") if "discount" in drawn else self.gamma,
                 next_legal,
             )
         q_BK = values(obs)
         q_B = q_BK.gather(1, torch.from_numpy(drawn["act"])[:, None])[:, 0]
         loss = nn.functional.smooth_l1_loss(q_B, target_B)
         if self.cql:
-            loss = loss + self.cql * pessimism(q_BK, q_B, legal).mean()
+            log_p_BK = None
+            if self.cql_by_prior and prior:
+                told_BK = self._told(prior, drawn["obs"], tuple(q_BK.shape))
+                log_p_BK = torch.from_numpy(told_BK).float()
+            loss = loss + self.cql * pessimism(q_BK, q_B, legal, log_p_BK).mean()
         return loss
 
     def _told(self, prior: Prior | None, obs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -187,7 +204,7 @@ class QLearner:
     def update(
         self, paths: Paths, reward: np.ndarray, key: Key, prior: Prior | None = None
     ) -> float:
-        """Stores what was played, and learns `updates` batches. The mean of their losses.
+        """Stores what was played, and learns as many batches as are due. The mean of their losses.
 
         Args:
             reward: that is learned from, [n, A, T].
@@ -195,7 +212,7 @@ class QLearner:
         """
         self.stored.add(paths, reward)
         rng, losses, settings = rng_of(key), list[float](), self.settings
-        for _ in range(settings.updates):
+        for _ in range(settings.batches(paths)):
             drawn = self.stored.draw(rng, settings.batch)
             loss = settings.loss(self.values, self.following, drawn, prior)
             self.optimiser.zero_grad()
@@ -211,18 +228,29 @@ def q_targets(
     over_B: Tensor,
     chooser_BK: Tensor,
     value_BK: Tensor,
-    gamma: float,
+    gamma: float | Tensor,
     legal_BK: Tensor | None = None,
 ) -> Tensor:
-    """[B] r + gamma (1 - over) value(argmax chooser), the maximum over legal actions."""
+    """[B] r + gamma (1 - over) value(argmax chooser), the maximum over legal actions; gamma may be that
+    of each transition [B], as of decisions that last several steps.
+    """
     if legal_BK is not None:
         chooser_BK = chooser_BK.masked_fill(~legal_BK.bool(), LOGIT_OF_ILLEGAL)
     best_B = chooser_BK.argmax(1, keepdim=True)
     return reward_B + gamma * (1 - over_B) * value_BK.gather(1, best_B)[:, 0]
 
 
-def pessimism(q_BK: Tensor, q_B: Tensor, legal_BK: Tensor | None = None) -> Tensor:
-    """[B] log sum exp of the values of legal actions, less the value of what was done."""
+def pessimism(
+    q_BK: Tensor,
+    q_B: Tensor,
+    legal_BK: Tensor | None = None,
+    log_p_BK: Tensor | None = None,
+) -> Tensor:
+    """[B] log sum exp of the values of legal actions, each weighed by a prior where there is one, less
+    the value of what was done.
+    """
+    if log_p_BK is not None:
+        q_BK = q_BK + log_p_BK
     if legal_BK is not None:
         q_BK = q_BK.masked_fill(~legal_BK.bool(), LOGIT_OF_ILLEGAL)
     return torch.logsumexp(q_BK, 1) - q_B
@@ -246,7 +274,7 @@ class TransitionStore:
         """The steps of games, with the rewards that are to be learned from [n, A, T]."""
         alive = np.broadcast_to(paths["alive"][:, None], reward.shape)
         over = np.broadcast_to(paths["over"][:, None], reward.shape)
-        names = ("obs", "next_obs", "act", "legal", "next_legal")
+        names = ("obs", "next_obs", "act", "legal", "next_legal", "discount")
         given = {k: paths[k] for k in names if k in paths} | {"reward": reward, "over": over}
         rows = {k: v[alive][-self.keep :] for k, v in given.items()}
         n = len(rows["reward"])

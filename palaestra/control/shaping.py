@@ -34,6 +34,16 @@ def at_the_end(paths: Paths) -> np.ndarray:
     return given
 
 
+def stay_rewards(reward: np.ndarray, paths: Paths, horizon: int, gamma: float) -> np.ndarray:
+    """[n, A, T] rewards of states, in which a game that ends before the horizon is paid as if its last
+    state stayed: r (1 + gamma + ... + gamma^k) with k steps left. Else ending early would cost what
+    good states pay for the steps that are left, also where the end is what is wanted.
+    """
+    left_T = horizon - 1 - np.arange(reward.shape[-1])
+    stay_T = (1 - gamma ** (left_T + 1)) / (1 - gamma) if gamma < 1 else left_T + 1
+    return reward * np.where(paths["over"], stay_T, 1.0)[:, None] * paths["alive"][:, None]
+
+
 @stage
 class Potential:
     """r + gamma phi(s') - phi(s), which leaves the best policy as it is (Ng et al. 1999); phi of the

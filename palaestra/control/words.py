@@ -4,13 +4,14 @@ a reward, a factor or a feature may read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from palaestra.control.language import Quantities, Quantity
-from palaestra.control.simulators import Paths, Simulator
+from palaestra.control.simulators import Box, Paths, Simulator
+from palaestra.errors import UserError
 from palaestra.types import value_class
 
 GENERAL = "Agents act in a simulator."
@@ -42,6 +43,40 @@ class SeenWhole(Protocol):
 
     @property
     def whole(self) -> Simulator: ...
+
+
+@runtime_checkable
+class NamedActions(Protocol):
+    """A simulator whose actions, which can be counted, have names."""
+
+    @property
+    def action_names(self) -> Sequence[str]: ...
+
+
+@runtime_checkable
+class SpelledView(Protocol):
+    """A simulator that says in words what an agent sees."""
+
+    def spell_view(self, obs: np.ndarray) -> str:
+        """An observation [O] in sentences."""
+        ...
+
+
+def action_words(sim: Simulator) -> tuple[str, ...]:
+    """The names of a simulator's actions, else "action 0" and so on.
+
+    Raises UserError for continuous actions, and for names that are too few, too many or equal.
+    """
+    if isinstance(sim.actions, Box):
+        raise UserError("continuous actions have no names")
+    if not isinstance(sim, NamedActions):
+        return tuple(f"action {k}" for k in range(sim.actions))
+    names = tuple(map(str, sim.action_names))
+    if len(names) != sim.actions or len({n.strip().lower() for n in names}) != len(names):
+        raise UserError(
+            f"action_names has {len(names)} names for {sim.actions} actions; each needs one of its own"
+        )
+    return names
 
 
 @value_class

@@ -141,16 +141,12 @@ def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None, noise:
     Args:
         size: problems a step and answers a problem.
         out: where its run folder stays; None = nowhere.
-        noise: seed of noise as small as rounding on the policy's first weights; 0 = none.
+        noise: seed of `perturb` on the policy's first weights; 0 = none.
     """
     if out is None:
         with tempfile.TemporaryDirectory(prefix="canary-") as place:
             return watch(case, size, Path(place) / "run", noise)
-    settings = replace(case.settings, seed=0, evaluate=min(case.settings.evaluate, EVALUATED))
-    small = overrides.change_parts(
-        overrides.make_smallest(case.runnable), lambda part: resize(part, size)
-    )
-    configuration = digests.configuration(small, settings, 0, 0, case.budget)
+    small, settings = made_small(case, size)
     metrics, ended = {}, ""
     with observing() as nearest:
         ctx = setup.context(settings, out=out, talk=False)
@@ -166,13 +162,26 @@ def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None, noise:
     ids, numbers = read_run(out)
     numbers |= {f"summary/{n}": x for n, x in numeric(metrics)}
     return Canary(
-        configuration=digests.sha256(configuration)[:SHOWN],
+        configuration=configuration_of(case, size),
         size=list(size),
         ids=ids[:SHOWN],
         numbers={n: float(f"{x:.5g}") for n, x in sorted(numbers.items())},
         nearest=float(f"{nearest[0]:.2g}"),
         ended=ended,
     )
+
+
+def made_small(case: CanaryCase, size: Sequence[int]) -> tuple[Any, Settings]:
+    """What `watch` runs of a case, and on what."""
+    settings = replace(case.settings, seed=0, evaluate=min(case.settings.evaluate, EVALUATED))
+    small = overrides.make_smallest(case.runnable)
+    return overrides.change_parts(small, lambda part: resize(part, size)), settings
+
+
+def configuration_of(case: CanaryCase, size: Sequence[int]) -> str:
+    """The digest of what `watch` runs."""
+    ran = digests.configuration(*made_small(case, size), 0, 0, case.budget)
+    return digests.sha256(ran)[:SHOWN]
 
 
 @torch.no_grad()
@@ -359,8 +368,7 @@ def alike(a: float, b: float, noise: float = 0.0) -> bool:
 def cases_of(name: str) -> Mapping[str, CanaryCase]:
     """The canaries of a method, by arm of its claim: "" is the method's default.
 
-    Claims on a real model have none: their arms are the same recipes, and a canary would take
-    minutes.
+    Claims on a real model have none: their arms are the same recipes, and would take minutes.
     """
     entry = catalogue.entry_of(name)
     cases: dict[str, CanaryCase] = {}
@@ -441,9 +449,8 @@ def record(case: CanaryCase) -> Canary:
     again = watch(case, canary.size)
     if again.ids != canary.ids:
         raise Fault("canaries", "the same seed sampled other tokens in a second run")
-    same = {
-        n: x for n, x in canary.numbers.items() if n in again.numbers and alike(x, again.numbers[n])
-    }
+    kept = canary.numbers.keys() & again.numbers.keys()
+    same = {n: x for n, x in canary.numbers.items() if n in kept and alike(x, again.numbers[n])}
     return replace(canary, numbers=same)
 
 
@@ -535,8 +542,7 @@ def check(
 
 
 def describe(case: tuple[str, str]) -> str:
-    name, arm = case
-    return f"{name}: {arm}" if arm else name
+    return ": ".join(filter(None, case))
 
 
 @contextmanager

@@ -26,19 +26,30 @@ def parted(name: str) -> tuple[str, str]:
     return method, tier
 
 
+def checkout() -> Path:
+    """The checkout that this package is of, else the one in which the command was called; where there
+    is neither, the folder of the package, which has no ledger.
+    """
+    here = Path.cwd()
+    beside = (PACKAGE.parent / "ledger").is_dir()
+    if not beside and (here / "ledger").is_dir() and (here / PACKAGE.name / "ledger").is_dir():
+        return here
+    return PACKAGE.parent
+
+
 def folder() -> Path:
     """Where the published results lie, which a checkout alone has."""
-    return PACKAGE.parent / "ledger" / "results"
+    return checkout() / "ledger" / "results"
 
 
 def declarations() -> Path:
     """Where the declarations lie that published results name; a checkout alone has them."""
-    return PACKAGE.parent / "ledger" / "declared"
+    return checkout() / "ledger" / "declared"
 
 
 def canaries() -> Path:
     """Where the canaries lie, which a checkout alone has."""
-    return PACKAGE.parent / "ledger" / "canaries"
+    return checkout() / "ledger" / "canaries"
 
 
 def result_path(method: str, where: Path | None = None) -> Path:

@@ -190,6 +190,14 @@ def test_replay_keeps_the_last_transitions_of_living_games():
     assert sorted(replay.columns["reward"].tolist()) == [11.0, 12.0, 13.0]
 
 
+def test_batches_are_counted_by_an_iteration_or_by_its_steps():
+    """Two games of 3 and 1 living steps, of two agents: 8 transitions."""
+    paths = {"alive": np.array([[True, True, True], [True, False, False]]), "reward": np.zeros((2, 2, 3))}
+    assert pl.control.DoubleQ(updates=7).batches(paths) == 7
+    assert pl.control.DoubleQ(updates=7, per_step=0.5).batches(paths) == 4
+    assert pl.control.DoubleQ(per_step=0.01).batches(paths) == 1
+
+
 def test_a_network_follows_by_a_share():
     leading, following = (pl.control.DoubleQ().start(pl.control.Rooms(), ("follow", i)) for i in (0, 1))
     before, other = (next(n.parameters()).detach().clone() for n in (following, leading))

@@ -123,3 +123,15 @@ def approach(paths):
 
 def retreat(paths):
     return -approach(paths)
+
+
+def test_a_game_that_ends_early_is_paid_as_if_it_stayed():
+    """gamma 0.5: r (1 + 0.5 + 0.25) with two of four steps left; nothing after, and nothing more at the horizon."""
+    paths = {
+        "over": np.array([[False, True, False, False], [False, False, False, True]]),
+        "alive": np.array([[True, True, False, False], [True] * 4]),
+    }
+    reward = np.array([[[0.2, 0.6, 9.0, 9.0]], [[0.1, 0.2, 0.3, 0.4]]])
+    given = pl.control.stay_rewards(reward, paths, 4, 0.5)[:, 0]
+    assert given[0] == pytest.approx([0.2, 1.05, 0, 0]) and given[1] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert pl.control.stay_rewards(reward, paths, 4, 1.0)[0, 0, 1] == pytest.approx(1.8)

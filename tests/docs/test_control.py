@@ -23,4 +23,6 @@ def test_a_block_runs(block, tmp_path, monkeypatch):
         asked = [line.split()[1] for line in lines]
         assert len(lines) == 3 and all(int(n) > 50 for n in asked) and {line.split()[2] for line in lines} == {"0"}
     if block == 2:
+        assert "'reached': 8," in lines[0] and lines[1].startswith("[")
+    if block == 3:
         assert "no quantity 'reward'" in lines[-1]

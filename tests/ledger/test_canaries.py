@@ -226,3 +226,16 @@ def test_noise_as_small_as_rounding_is_seen_where_an_arm_magnifies_it():
         moved = canaries.spread(case, today)
         far[name] = moved["step 1/loss"] / abs(today.numbers["step 1/loss"])
     assert far["rover"] > canaries.TOLERANCE > 10 * far["rloo"]
+
+
+@pytest.mark.slow
+def test_every_canary_is_recorded_for_what_it_runs_today():
+    """None is run here: a check of a share of them would find only the others of its own share."""
+    other = [
+        (name, arm)
+        for name in canaries.names()
+        for arm, case in canaries.cases_of(name).items()
+        if (kept := canaries.read(name).get(arm)) is None
+        or canaries.configuration_of(case, kept.size) != kept.configuration
+    ]
+    assert other == []  # palaestra reproduce --record METHOD

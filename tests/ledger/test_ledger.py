@@ -207,6 +207,18 @@ SMALL = """
 """
 
 
+def test_an_installed_package_finds_the_ledger_of_the_checkout_it_is_called_in(tmp_path, monkeypatch):
+    """And has none elsewhere, in a folder that only looks like one."""
+    root = files.PACKAGE.parent
+    assert files.checkout() == root
+    monkeypatch.setattr(files, "PACKAGE", tmp_path / "installed" / "palaestra")
+    monkeypatch.chdir(root)
+    assert files.folder() == root / "ledger" / "results"
+    (tmp_path / "ledger").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert files.folder() == tmp_path / "installed" / "ledger" / "results"
+
+
 def test_arms_are_tuned_measured_fail_and_resume(tmp_path, monkeypatch):
     """Three arms of two rates on a tuning seed, then these and the start on a seed of each block of a trial."""
     own = tmp_path / "small_experiment.py"

@@ -9,6 +9,7 @@ answers a run that names the transcript in its place.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,9 +113,11 @@ def append_line(path: Path, record: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
-            file.seek(0)
-            whole = file.read()
-            file.truncate(whole.rfind(b"\n") + 1)
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    file.seek(0)
+                    file.truncate(file.read().rfind(b"\n") + 1)
             file.write(line)
     except OSError as error:
         raise Fault("disk", f"{path}: {error.strerror}") from None

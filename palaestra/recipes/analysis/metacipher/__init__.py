@@ -47,7 +47,7 @@ from palaestra.recipes.analysis.metacipher.results import (
 )
 from palaestra.recipes.analysis.metacipher.stand_in import (
     MOST,
-    Wording,
+    CipherWording,
     Words,
     teach_roles,
     wording_of,
@@ -178,7 +178,7 @@ class CipherMeter:
         return self.words or ("short" if pl.studies.made_here(ctx, model) else "plain")
 
     def _augmented(
-        self, ctx: pl.Context, guard: Any, words: Wording, asked: CipherQuestions
+        self, ctx: pl.Context, guard: Any, words: CipherWording, asked: CipherQuestions
     ) -> dict[str, Any]:
         ctx.say(f"training the guard on known encodings: {self.steps} steps")
         number = int(pl.rng_of(("metacipher", ctx.seed, "training")).integers(1 << 62))

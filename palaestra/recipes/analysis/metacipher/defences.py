@@ -24,7 +24,7 @@ from palaestra.recipes.analysis.metacipher.stand_in import (
     ALLOW,
     BLOCK,
     WORDS,
-    Wording,
+    CipherWording,
     harmless_questions,
     says,
     zorp_questions,
@@ -49,7 +49,7 @@ def pairs_of(
     return [(list(c), list(t)) for c, t in pairs]
 
 
-def verdict_scores(model: Any, words: Wording, texts: Sequence[str]) -> np.ndarray:
+def verdict_scores(model: Any, words: CipherWording, texts: Sequence[str]) -> np.ndarray:
     """[n] s of the module; equal texts are read once."""
     each = list(dict.fromkeys(texts))
     asked = [words.guards(x) for x in each]
@@ -86,7 +86,7 @@ def either(*each: Blocks) -> Blocks:
     return lambda texts: np.any([b(texts) for b in each], axis=0)
 
 
-def replies(model: Any, words: Wording, texts: Sequence[str]) -> list[str]:
+def replies(model: Any, words: CipherWording, texts: Sequence[str]) -> list[str]:
     """The helper's greedy answers."""
     contexts = [c for c, _ in pairs_of(model, [words.asks(x) for x in texts], BLOCK)]
     starts = range(0, len(contexts), ROWS)
@@ -95,7 +95,7 @@ def replies(model: Any, words: Wording, texts: Sequence[str]) -> list[str]:
 
 
 def augment(
-    model: Any, words: Wording, steps: int, lr: float, n: int, draw: torch.Generator
+    model: Any, words: CipherWording, steps: int, lr: float, n: int, draw: torch.Generator
 ) -> Any:
     """A copy of the guard that was trained in memory on verdicts on the known encodings of other questions,
     half of them harmless.
@@ -141,7 +141,7 @@ class CipherQuestions:
 
 
 def undefended(
-    guard: Any, helper: Any, words: Wording, asked: CipherQuestions
+    guard: Any, helper: Any, words: CipherWording, asked: CipherQuestions
 ) -> dict[str, dict[str, list[list[bool]]]]:
     """What the helper reads ("read": it says the thing's word), and what is blocked by the guard as it is, and
     by each defence that leaves its weights alone.

@@ -82,7 +82,7 @@ def says(answer: str, word: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class CipherWording:
     """How both roles are asked."""
 
     helper: str
@@ -95,9 +95,9 @@ class Wording:
         return (pl.Message(role="user", content=self.guard.replace("{}", text)),)
 
 
-def wording_of(helper: Words, guard: Words | None = None) -> Wording:
+def wording_of(helper: Words, guard: Words | None = None) -> CipherWording:
     """How a helper and a guard are asked, the guard by default as the helper."""
-    return Wording(WORDINGS[helper][0], WORDINGS[guard or helper][1])
+    return CipherWording(WORDINGS[helper][0], WORDINGS[guard or helper][1])
 
 
 @pl.stage

@@ -1,0 +1,148 @@
+"""LDSC: a language model names subgoals in each task, options learn to reach them, and later tasks use the
+options again.
+
+    option   o = (I, pi, beta): pi the best action by values of its own, with 0 into its region and -0.1 for
+             every other step; beta = in the region, or `timeout` steps; I = anywhere until 5 successes, then
+             where most of the 5 nearest places that it was at led to a success (arXiv:2503.19007)
+    over     Q(s, o) <- sum_{i<k} gamma^i r_i + gamma^k max_o' Q(s', o') of an option of k steps, over those
+             that can begin and a global option, one step of the values of single actions
+    tree     what is tried at random: an option where the subgoal before its own is reached (+1 nat), one that comes
+             first (0), the global option (-1), an option where the subgoal before its own is not reached (-2)
+
+    palaestra train ldsc sim=FILE.py:first,FILE.py:second asked="endpoint(url='...',model='...')" [place=x,y]
+    palaestra train ldsc sim=gymnasium:MountainCar-v0 place=number_0 goal="reach 0.5 from -0.5" asked=DIR
+    palaestra train ldsc sim=FILE.py:make asked=transcript:RUN/transcript.jsonl
+
+Several simulators, with commas, are tasks that are learned one after another; observations and actions have one
+size. `place` names the coordinates in which a region is told: quantities that the simulator has in `visible`, else
+number_0 and so on; the default is x and y, else the first two. A centre where no agent can be is moved to the
+nearest place of a simulator with `places`. A region that overlaps a stored one by more than half (intersection over
+union) is reached by the stored option as it is; a like name (cosine of three letters in a row above 0.8) gives new
+options their first values.
+
+In the run folder are arms.md, transcript.jsonl, and in policy/ the values over options and of each option of a task.
+Arms take equally many environment steps, single steps of all games:
+
+    none           the global option alone: double Q learning
+    guide          the model's subgoals, options used again
+    without reuse  the same subgoals, every option learned anew in each task
+    shuffled       the same number of regions, coordinates exchanged between subgoals
+    oracle         every fourth place of a shortest way, of a simulator with `route`
+
+In trials of the guided arm alone (seed 5, three of them while settings were chosen) the first goal was reached in
+every test game; the second one, two doors away, in none of the trials that measured it, in which games had 50 steps.
+The default's games have 80. So the default shows options that are learned and used again, and no gain of the words
+on far goals.
+
+Deviations: options learn by double Q learning, not DDPG; regions are cubes; the classifier of where options begin
+is one of nearest places, not a support vector machine; the questions, thresholds and the default are ours.
+"""
+
+import palaestra as pl
+from palaestra.recipes.llm4rl.ldsc.program import MAZES, ReuseOptions, Subgoals
+from palaestra.recipes.llm4rl.ldsc.recorded import recorded_subgoals
+
+CARD = pl.Card(
+    title="LDSC: LLM subgoals + option reuse",
+    paper="arXiv:2503.19007",
+    claim="Subgoals that a language model names, and options that are used again in later tasks, reach far "
+    "goals with fewer steps than flat learning and skill chaining: 55.9% more reward on average.",
+    source="abstract and project page (baselines, mazes, table); reuse test, rewards and thresholds inferred",
+    size=pl.Size(
+        setting="a chat model names subgoals of MuJoCo point mazes; DDPG options; success and time of Maze, "
+        "FourRoom, E-Maze and Tunnel"
+    ),
+    needs=pl.needs.Requirements(
+        columns=(),
+        models=(
+            pl.needs.NeededModel(
+                "language model",
+                "asked",
+                "names subgoals of a task, as JSON",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                when={"subgoals": ("model",)},
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "simulator",
+                "of one agent with actions that can be counted, or several as tasks in their order: in arrays, "
+                "as palaestra.control.Simulator says, or of Gymnasium",
+                flag="sim=FILE.py:NAME,FILE.py:NAME or sim=gymnasium:ID",
+                otherwise="three goals in a maze of four rooms",
+            ),
+        ),
+        shows="by_options",
+        off={"subgoals": "none"},
+        own={
+            "endpoint": '{"subgoals": [{"name": "door", "x": 6, "y": 3, "radius": 0.5}]}',
+            "learner.games": 4,
+            "learner.updates": 4,
+            "games": 4,
+        },
+    ),
+    use="It helps where a goal is far and pays once, places have coordinates that words can name, and later tasks "
+    "share parts of the way; in a task that flat learning solves, options only cost steps.",
+    lacks=(
+        "The paper's point mazes of MuJoCo were not run, and actions have to be countable.",
+        "An option's end is its region: it is not chained to where the next option begins, and without subgoals a "
+        "task is learned flat, not by skill chaining.",
+        "Each subgoal has one option, so the policies over subgoals and over options are one; the model's tree of "
+        "subgoals acts on what is tried.",
+        "Option-critic and deep skill chaining, the paper's baselines, are not among the arms.",
+        "By default the subgoals are those that a large model wrote once, who knew the mazes: it shows what good "
+        "subgoals bring, and not that a language model names them.",
+    ),
+)
+
+
+def build(
+    asked: pl.Source | None = None,
+    sim: str = "",
+    place: str = "",
+    goal: str = "",
+    subgoals: Subgoals = "model",
+    reuse: bool = True,
+    steps: int = 6_000,
+    timeout: int = 20,
+    most: int = 6,
+    games: int = 128,
+) -> ReuseOptions:
+    """`asked` names the subgoals of the tasks `sim`, FILE.py:NAME or gymnasium:ID, several with commas, and `goal`
+    says in words what is wanted there; `steps` are environment steps of a task in each arm; see `ReuseOptions`.
+    """
+    names = [name.strip() for name in sim.split(",") if name.strip()]
+    return ReuseOptions(
+        asked=asked,
+        tasks=tuple(pl.control.simulator_by_name(name) for name in names) or MAZES,
+        place=place,
+        goal=goal,
+        subgoals=subgoals,
+        reuse=reuse,
+        steps=steps,
+        timeout=timeout,
+        most=most,
+        games=games,
+    )
+
+
+def embedded(
+    asked: pl.Source | None = None,
+    subgoals: Subgoals = "model",
+    reuse: bool = True,
+    steps: int = 6_000,
+    timeout: int = 20,
+    most: int = 6,
+    games: int = 128,
+) -> ReuseOptions:
+    """On three goals in four rooms, with the recorded subgoals unless a model is `asked`."""
+    return build(
+        asked or pl.Scripted(recorded_subgoals, name="recorded"),
+        subgoals=subgoals,
+        reuse=reuse,
+        steps=steps,
+        timeout=timeout,
+        most=most,
+        games=games,
+    )

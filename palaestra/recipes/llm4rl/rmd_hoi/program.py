@@ -1,0 +1,221 @@
+"""The plan that a language model writes, and the arms in which following it is compared."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+import palaestra as pl
+from palaestra.recipes.llm4rl.rmd_hoi.goal import MovementGoals, MovementSimulator, plan_rewards
+from palaestra.recipes.llm4rl.rmd_hoi.parts import MovementParts
+from palaestra.recipes.llm4rl.rmd_hoi.plan import (
+    TRENDS,
+    MovementFile,
+    MovementPlan,
+    MovementScene,
+    contacts_alone,
+    shuffle_trends,
+    spoil_trends,
+)
+from palaestra.recipes.llm4rl.rmd_hoi.pusher import Pusher
+
+Graph = Literal["movement", "contact", "none"]
+SAMPLE = 64  # games of the start, which units are taken from
+ASKS = 4  # a reply, and three repairs
+QUESTION = """{about}
+
+The task: {task}
+
+Plan it as phases that follow one another. A phase is a graph: "edges" say how a part of the body moves \
+relative to a part of an object, by a number:
+{trends}
+A pair that a phase does not name has no trend. A phase may have a "body_target" and an "object_target", \
+{{"part": NAME, "place": NAME of another part, or coordinates}}: where a part of the body, or of an object, \
+should be. The next phase begins when the graph and the targets of a phase hold, so the last one is how \
+things should stay. Parts that are apart can touch only after a phase in which they approach.
+
+Parts of the body: {body}
+Parts of objects: {objects}
+Places that were seen: {low} to {high}
+"""
+
+
+@pl.stage
+class FollowMovements:
+    """A program: PPO on goal states and rewards that are made from a plan of relative movements, in arms
+    of equally many environment steps.
+
+    Args:
+        asked: who writes the plan; None = nobody, which is refused.
+        body, objects: where parts are, see `MovementParts.of`.
+        goal: what is wanted, in words; "" = what the simulator says of itself.
+        graph: of the guided arm: all trends, those of "contact" alone, or "none", no plan.
+        wrong: share of trends that are exchanged for wrong ones, to see what a worse plan does.
+        threshold: of r_G, above which the next phase begins.
+        paid: weight of the simulator's own reward beside the plan's.
+        games: on which a policy is measured, with its likeliest actions.
+    """
+
+    asked: pl.Source | None = None
+    sim: pl.control.Simulator = Pusher()
+    body: str = ""
+    objects: str = ""
+    goal: str = ""
+    graph: Graph = "movement"
+    wrong: float = 0.0
+    threshold: float = 0.9
+    paid: float = 1.0
+    steps: int = 60_000
+    games: int = 256
+    learner: pl.control.PPO = pl.control.PPO(games=16, bootstrap=True)
+
+    def __post_init__(self) -> None:
+        if self.games < 2 or self.steps < 1 or self.paid < 0:
+            raise pl.UserError("rmd-hoi: games are 2 or more, steps 1 or more, paid 0 or more")
+        if not (0 <= self.wrong <= 1 and 0 < self.threshold < 1):
+            raise pl.UserError("rmd-hoi: wrong is from 0 to 1, threshold between 0 and 1")
+
+    @property
+    def source(self) -> pl.Source:
+        """Who writes the plan, the reply kept. Raises UserError where nobody does."""
+        if self.asked is None:
+            raise pl.UserError(
+                "rmd-hoi needs a language model that writes the plan: "
+                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE"
+            )
+        return pl.services.TranscribedSource(self.asked)
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        key: pl.Key = ("rmd-hoi", ctx.seed)
+        parts = MovementParts.of(self.sim, self.body, self.objects)
+        start = self.learner.start(self.sim, key).act
+        scene = parts.scene(pl.control.play_games(self.sim, start, SAMPLE, (*key, "sample")))
+        plan = None if self.graph == "none" else await self.plan(ctx, scene)
+        training = MovementTraining(program=self, ctx=ctx, parts=parts, scene=scene, key=key)
+        results = await pl.control.compare_arms(ctx, training.arms(plan))
+        ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
+        own = results["guide"]
+        ctx.log({"arm": "guide", **{k: own[k] for k in ("plan_reward", "return", "phases")}})
+        return pl.Result(
+            metrics={
+                **pl.control.arm_summary(results),
+                "plan_reward": own["plan_reward"],
+                "phases": own["phases"],
+                "sampled_tokens": 0,
+                "plan": None if plan is None else plan.model_dump(),
+            },
+            artifacts={} if ctx.out is None else {"agent": str(ctx.out / "policy")},
+        )
+
+    async def plan(self, ctx: pl.Context, scene: MovementScene) -> MovementPlan:
+        """The plan of the model, asked for once in a run however often it is resumed.
+
+        Raises Fault "chat-format" where it has a fault in all of four replies.
+        """
+        request = pl.ChatRequest(
+            messages=pl.services.question_messages(self.question(scene)), max_tokens=2048
+        )
+
+        async def ask() -> dict[str, Any]:
+            reply = await ctx.ask_for(self.source, request, scene.form(), asks=ASKS)
+            return reply.model_dump()
+
+        return MovementPlan.model_validate(await ctx.once("plan", ask))
+
+    def question(self, scene: MovementScene) -> str:
+        """What the plan is asked for with."""
+        spell = lambda x: "(" + ", ".join(f"{v:.3g}" for v in x) + ")"
+        about = str(getattr(self.sim, "about", "") or "A body acts in a simulator.")
+        return QUESTION.format(
+            about=about,
+            task=self.goal or "as said above",
+            trends="\n".join(f"- {number}: {text}" for number, text in TRENDS.items()),
+            body=", ".join(scene.body),
+            objects=", ".join(scene.objects),
+            low=spell(scene.low),
+            high=spell(scene.high),
+        )
+
+
+@pl.value_class
+class MovementTraining:
+    """Trains the policy of an arm."""
+
+    program: FollowMovements
+    ctx: pl.Context
+    parts: MovementParts
+    scene: MovementScene
+    key: pl.Key
+
+    def arms(self, plan: MovementPlan | None) -> dict[str, pl.control.ArmRun]:
+        """none, guide, and where there is a plan also contact and shuffled."""
+        arms = {"none": self.arm(None)}
+        if plan is None:
+            return arms | {"guide": self.arm(None, save=True)}
+        program, rng = self.program, pl.rng_of((*self.key, "wrong"))
+        guided = contacts_alone(plan) if program.graph == "contact" else plan
+        guided = spoil_trends(guided, program.wrong, rng)
+        arms["guide"] = self.arm(guided, save=True)
+        if (contacts := contacts_alone(plan)).phases and program.graph != "contact":
+            arms["contact"] = self.arm(contacts)
+        mixed = shuffle_trends(guided, pl.rng_of((*self.key, "shuffled")))
+        if mixed != guided:
+            arms["shuffled"] = self.arm(mixed)
+        else:
+            self.ctx.say("all trends of the plan are the same, so there is no shuffled arm")
+        return arms
+
+    def arm(self, plan: MovementPlan | None, save: bool = False) -> pl.control.ArmRun:
+        """What `compare_arms` runs; the policy is saved where there is a folder."""
+
+        async def run() -> Mapping[str, Any]:
+            return await self.learn(plan, save)
+
+        return run
+
+    async def learn(self, plan: MovementPlan | None, save: bool) -> dict[str, Any]:
+        """The numbers of a policy, with those of `measure_arm`.
+
+        "plan_reward" is what the plan adds to a step on average, "phases" the share of its phases that
+        are done at the end of a game; both 0 without a plan.
+        """
+        program, lines = self.program, list[dict[str, Any]]()
+        sim, shaping = program.sim, pl.control.as_paid
+        if plan is not None:
+            goals = MovementGoals(plan=plan, scene=self.scene)
+            sim = MovementSimulator(sim, goals, self.parts.places, program.threshold)
+            shaping = plan_rewards(program.paid, program.learner.gamma, sim.horizon)
+        policy = await program.learner.learn(sim, self.cut(), self.key, shaping, log=lines.append)
+        act: Any = lambda obs, legal, rng: policy.act(obs, legal, rng, greedy=True)
+        numbers, played = pl.control.measure_arm(sim, act, shaping, program.games, self.key)
+        if save and self.ctx.out is not None:
+            pl.control.save_policy(policy, self.ctx.out / "policy")
+            if plan is not None:
+                text = {"body": program.body, "objects": program.objects}
+                file = MovementFile(
+                    plan=plan, scene=self.scene, threshold=program.threshold, **text
+                )
+                file.save(self.ctx.out / "policy")
+        alive = np.broadcast_to(played["alive"][:, None], played["reward"].shape)
+        last = (np.arange(len(alive)), slice(None), played["alive"].sum(1) - 1)
+        paid = played["reward"][last]
+        followed = {"plan_reward": 0.0, "phases": 0.0}
+        if plan is not None:
+            followed = {
+                "plan_reward": float(played["plan_reward"][alive].mean()),
+                "phases": float(played["plan_phase"][last].mean() / len(plan.phases)),
+            }
+        return {
+            **numbers,
+            **followed,
+            "paid_at_end": float((paid > 0).mean()),
+            "env_steps": int(lines[-1]["env_steps"]),
+            "curve": [{k: x[k] for k in ("env_steps", "reward")} for x in lines],
+        }
+
+    def cut(self) -> int:
+        """Environment steps of an arm, by `--steps`."""
+        if (most := self.ctx.budget.get("steps")) is None:
+            return self.program.steps
+        learner = self.program.learner
+        return min(self.program.steps, int(most) * learner.games * self.program.sim.horizon)

@@ -1,0 +1,49 @@
+"""Plans for `Pusher` that a large model wrote once: what rmd-hoi runs on where nobody is asked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import palaestra as pl
+from palaestra.recipes.llm4rl.rmd_hoi.plan import APPROACH, CONTACT, SEPARATE
+from palaestra.recipes.llm4rl.rmd_hoi.pusher import TASKS
+
+
+def edge(body: str, thing: str, trend: int) -> dict[str, Any]:
+    return {"body": body, "object": thing, "trend": trend}
+
+
+def both(thing: str, trend: int) -> list[dict[str, Any]]:
+    return [edge(finger, thing, trend) for finger in ("left", "right")]
+
+
+def at(part: str, place: str) -> dict[str, Any]:
+    return {"part": part, "place": place}
+
+
+PUSH: list[dict[str, Any]] = [
+    {"edges": both("box", APPROACH), "body_target": at("left", "box")},
+    {"edges": both("box", CONTACT), "object_target": at("box", "mat")},
+]
+PRESS: list[dict[str, Any]] = [
+    {"edges": [edge("left", "button", APPROACH)], "body_target": at("left", "button")},
+    {"edges": [edge("left", "button", CONTACT)]},
+    {"edges": both("button", SEPARATE)},
+]
+PLANS: Mapping[str, list[dict[str, Any]]] = {
+    "push": PUSH,
+    "press": PRESS,
+    "both": [*PUSH, *PRESS],
+}
+
+
+def recorded(request: pl.ChatRequest) -> Mapping[str, Any]:
+    """The plan of the task that the question names. A large model wrote them while this file was
+    written, so it knew the simulator. Raises UserError for another question.
+    """
+    text = request.messages[0].content
+    for wanted, task in sorted(TASKS.items(), key=lambda x: -len(x[1])):
+        if task in text:
+            return {"phases": PLANS[wanted]}
+    raise pl.UserError(
+        "the recorded plans are those of the pusher's tasks; name who is asked, asked=..."
+    )
