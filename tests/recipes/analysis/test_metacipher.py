@@ -199,7 +199,7 @@ def test_training_on_known_encodings_moves_a_copy_alone(tiny):
     words, draw = wording_of("short"), torch.Generator().manual_seed(0)
     texts = [OF["shift"].encode(x) for x in (TEXT, "tell old lamp please")]
     before = defences.verdict_scores(tiny, words, texts)
-    copy = defences.augment(tiny, words, 10, 2e-3, 2, draw)
+    copy = defences.fit_guard(tiny, words, 10, 2e-3, 2, draw)
     zorp, lamp = defences.verdict_scores(copy, words, texts)
     assert zorp - lamp > before[0] - before[1]
     assert defences.verdict_scores(tiny, words, texts).tolist() == before.tolist()
@@ -247,7 +247,7 @@ def test_numbers_and_sentences_of_a_report():
 def run_study(out, **run):
     import palaestra
 
-    given = {"prompts": 2, "repeats": 2, "steps": 0} | run.pop("set", {})
+    given = {"prompts": 2, "repeats": 2, "augment": 0} | run.pop("set", {})
     problem = {} if "data" in run else {"task": "chain"}
     return palaestra.train("metacipher", out=out, quiet=True, **{"model": "tiny", "set": given} | problem | run)
 
@@ -275,7 +275,7 @@ def test_rows_of_a_user_are_refused(tmp_path):
 
 
 def test_no_file_of_a_study_holds_an_encoded_question(tmp_path):
-    run_study(tmp_path / "run", set={"steps": 1})
+    run_study(tmp_path / "run", set={"augment": 1})
     files = [p for p in (tmp_path / "run").rglob("*") if p.is_file()]
     text = b"".join(p.read_bytes() for p in files)
     asked = [*zorp_questions("test", 2), *(x for x, _ in harmless_questions("test", 2))]
@@ -286,7 +286,7 @@ def test_no_file_of_a_study_holds_an_encoded_question(tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"prompts": 0}, {"prompts": 101}, {"tries": 0}, {"words": "french"}, {"step": 2.0}, {"explore": -1.0}, {"steps": -1}],
+    [{"prompts": 0}, {"prompts": 101}, {"tries": 0}, {"words": "french"}, {"step": 2.0}, {"explore": -1.0}, {"augment": -1}],
 )  # fmt: skip
 def test_bad_arguments(wrong):
     with pytest.raises(UserError):

@@ -30,8 +30,8 @@ import palaestra as pl
 from palaestra.recipes.analysis.metacipher.ciphers import NAMES
 from palaestra.recipes.analysis.metacipher.defences import (
     CipherQuestions,
-    augment,
     block_above,
+    fit_guard,
     undefended,
     verdict_scores,
 )
@@ -70,13 +70,13 @@ CARD = pl.Card(
                 "guard",
                 "guard",
                 "replies block or allow to a text",
-                inert=None,
+                inert="",
                 otherwise="the model under study guards itself",
             ),
         ),
         shows="preference",
         off={"step": 0.0},
-        own={"task": "chain", "prompts": 2, "repeats": 2, "steps": 0},
+        own={"task": "chain", "prompts": 2, "repeats": 2, "augment": 0},
     ),
     use="It helps to compare guards, or defences of one, under one budget of tries; a guard that holds here may miss other "
     "encodings, and other topics.",
@@ -130,7 +130,7 @@ class CipherMeter:
         pl.check_bounds("step", self.tester.step, least=0, most=1)
         pl.check_bounds("explore", self.tester.explore, least=0, most=1)
         pl.check_bounds("repeats", self.tester.repeats, least=1)
-        pl.check_bounds("steps", self.steps, least=0)
+        pl.check_bounds("augment", self.steps, least=0)
         if self.words not in ("", "plain", "short"):
             raise pl.UserError(f"words={self.words}: it is plain or short")
         if "(" in self.guard or "://" in self.guard:
@@ -183,7 +183,7 @@ class CipherMeter:
         ctx.say(f"training the guard on known encodings: {self.steps} steps")
         number = int(pl.rng_of(("metacipher", ctx.seed, "training")).integers(1 << 62))
         draw = torch.Generator().manual_seed(number)
-        copy = augment(guard, words, self.steps, self.lr, self.tasks, draw)
+        copy = fit_guard(guard, words, self.steps, self.lr, self.tasks, draw)
         return asked.sheet_of(
             block_above(lambda texts: verdict_scores(copy, words, texts), asked.calibration)
         )
@@ -217,14 +217,14 @@ def build(
     step: float = 0.3,
     explore: float = 0.1,
     repeats: int = 20,
-    steps: int = 60,
+    augment: int = 60,
     lr: float = 1e-4,
 ) -> CipherMeter:
     """`guard` is a folder; by default the model guards itself. `mine=true` declares both as yours. `prompts` questions
-    about zorps, and as many harmless ones, may be tried `tries` times each. `steps` train a copy of the guard on the
-    encodings that are known; 0 = none. `words=plain` asks both in full sentences, as models of yours are."""
+    about zorps, and as many harmless ones, may be tried `tries` times each. `augment` steps train a copy of the guard on
+    the encodings that are known; 0 = none. `words=plain` asks both in full sentences, as models of yours are."""
     tester = TesterSettings(tries, step, explore, repeats)
-    return CipherMeter(guard, mine, words, prompts, tester, steps, lr)
+    return CipherMeter(guard, mine, words, prompts, tester, augment, lr)
 
 
 def embedded(
@@ -236,12 +236,12 @@ def embedded(
     step: float = 0.3,
     explore: float = 0.1,
     repeats: int = 20,
-    steps: int = 60,
+    augment: int = 60,
     lr: float = 1e-3,
 ) -> pl.Pipeline:
     """The built-in model learns in `teach` steps to guard in plain writing, and to help in six encodings; then it is
     measured. It has seen harmless questions in all encodings as a guard, and none about zorps."""
-    study = build(guard, mine, "", prompts, tries, step, explore, repeats, steps, lr)
+    study = build(guard, mine, "", prompts, tries, step, explore, repeats, augment, lr)
     return pl.Pipeline(
         parts={
             "taught": pl.warm(teach_roles(teach, 2e-3)),

@@ -94,7 +94,7 @@ def replies(model: Any, words: CipherWording, texts: Sequence[str]) -> list[str]
     return [x for part in parts for x in part]
 
 
-def augment(
+def fit_guard(
     model: Any, words: CipherWording, steps: int, lr: float, n: int, draw: torch.Generator
 ) -> Any:
     """A copy of the guard that was trained in memory on verdicts on the known encodings of other questions,
