@@ -145,7 +145,8 @@ class CipherMeter:
         guard = helper
         if self.guard:
             pl.studies.check_owned(ctx, self.guard, self.mine)
-            ctx.reference("guard", self.guard)
+            study: Any = ctx  # which can load further models
+            study.reference("guard", self.guard)
             guard = ctx.model("guard")
         words = wording_of(*(self._words(ctx, x) for x in (helper.name, self.guard or helper.name)))
         power = (

@@ -57,7 +57,7 @@ class DefenceResult:
     blocked: Sheet
     read: Sheet
     settings: TesterSettings
-    key: tuple[object, ...]
+    key: tuple[int | str, ...]
 
     @cached_property
     def outcome_NC(self) -> np.ndarray:

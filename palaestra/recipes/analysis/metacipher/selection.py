@@ -98,7 +98,7 @@ def repeated(
     make: Callable[[], Selector],
     tries: int,
     repeats: int,
-    key: tuple[object, ...],
+    key: tuple[int | str, ...],
 ) -> tuple[np.ndarray, list[Selector]]:
     """[R, N] `tries_to_evade` of so many fresh selectors, each with an order of its own, and these."""
     made = [make() for _ in range(repeats)]
