@@ -38,9 +38,10 @@ arms.md in the run folder, all arms with equal environment steps:
 nothing; `collisions` is the share of drives that end in one, `without_guidance` the share of steps before
 the reply, which is there after 1 to `latency` steps.
 
-Two arms of the default were run with seed 7: guide matched 0.63 of what passengers meant and collided in 0.8% of
-its drives, shuffled matched 0.40 and collided in 1.7%. The other arms were not measured with these settings, so
-nothing is claimed of the mask and of the policy without guidance; one seed, no claim.
+`palaestra train fast-slow-driving`, seed 0, what an arm matches of what passengers meant, and the share of drives that
+end in a collision: none 0.41 and 0, guide 0.60 and 1.7%, shuffled 0.41 and 0.8%, oracle 0.62 and 1.7%, guided without
+the mask 0.51 and 20%. The mask keeps drives safe and guidance is followed; guided drives are no safer than those
+without guidance, and are paid less by the simulator (33.4 against 36.7), which pays for speed alone. One seed, no claim.
 
 Deviations: the schema, the thresholds of the mask and the sentences are ours, as the abstract names none.
 """

@@ -36,10 +36,11 @@ Without `sim` a hand opens a lid and puts an item under it, in a plane (`LidTask
 script; without a model too the stages and rewards are those that a large model wrote once (`recorded.py`), at
 first with the sign error of the paper's printed example.
 
-No whole run of the default is reported. In trials with other seeds the guided arm had done half of the stages
-after 40,000 steps, and was paid for 0.15 of 50 steps; the world model of a smaller reach foretold 92% of the
-variance of the next observation after 30,000 steps, and its actor had done 1% of the stages: it shows a model
-that learns the dynamics, and not that imagination solves the task.
+`palaestra train robohorizon`, seed 0, 128 test games, steps that are paid of 50 and the share of stages done: none 0 and
+0, guide 0.30 (standard error 0.21) and 0.50, step rewards without bonuses 0 and 0.25, shuffled 0 and 0, world model 0 and
+0.17. It foretells 93% of the variance of the next observation: a model that learns the dynamics, and not that
+imagination solves the task. unlinted is the same as guide to four digits, as training hardly comes to the stage whose sign
+is wrong. Written stages are learned one after the other; that they bring the whole task about is not shown.
 
 Deviations: rewards are scaled by the sum of bonuses, and a stage that is done stays done. A game that ends early
 is paid as if its last state stayed. The world model also foretells the next observation by the prior, which is
