@@ -154,6 +154,8 @@ class SquashedGaussian(nn.Module):
         low, high = torch.tensor(actions.low), torch.tensor(actions.high)
         if not bool(torch.isfinite(low).all() & torch.isfinite(high).all()):
             raise UserError("a squashed policy needs actions with bounds; PPO takes unbounded ones")
+        if not bool((low < high).all()):
+            raise UserError(f"a squashed policy needs low below high, not {actions}")
         self.register_buffer("middle", (low + high) / 2, persistent=False)
         self.register_buffer("reach", (high - low) / 2, persistent=False)
 

@@ -52,6 +52,10 @@ class SAC:
         need_at_least(self, lr=0, gamma=0, games=1, per_step=0, batch=1, keep=1, warm=0, width=1)
         if self.alpha <= 0:
             raise UserError(f"alpha={self.alpha} has no logarithm; it needs more than 0")
+        if max(self.gamma, self.follow) > 1:
+            raise UserError(f"gamma={self.gamma} and follow={self.follow} are 1 at most")
+        if not self.per_step:
+            raise UserError("per_step=0 learns nothing; it needs more than 0")
 
     async def learn(
         self,
@@ -64,16 +68,20 @@ class SAC:
     ) -> SquashedGaussian:
         """A policy after at least `steps` environment steps; see `PPO.learn`.
 
-        Raises UserError for actions that are not continuous, or have no bounds.
+        Raises UserError for actions that are not continuous, or have no bounds, and for `steps` that
+        are all drawn evenly.
         """
-        learner, taken, i = self.learner(sim, key), 0, 0
+        if steps <= self.warm:
+            raise UserError(f"{steps} steps are all drawn evenly with warm={self.warm}; lower warm")
+        learner, taken, i, due = self.learner(sim, key), 0, 0, 0.0
         while taken < steps:
             act = even_draws(learner.box) if taken < self.warm else learner.policy.act
             paths = play_games(sim, act, self.games, (*key, i))
             new, i = int(paths["alive"].sum()) * sim.agents, i + 1
             taken += int(paths["alive"].sum())
             learner.stored.add(paths, shaping(paths))
-            updates = round(new * self.per_step) if taken >= self.warm else 0
+            due += new * self.per_step if taken >= self.warm else 0.0
+            updates, due = int(due), due % 1
             metrics: Metrics = learner.update(updates, (*key, i, "replay"))
             more = await between(paths, i) if between else {}
             if log:

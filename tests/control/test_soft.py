@@ -131,6 +131,14 @@ def test_it_learns_where_two_agents_aim_and_is_kept_whole(tmp_path):
     assert pl.control.load_policy(tmp_path).actions == Aim().actions
 
 
+def test_a_share_of_a_batch_is_due_with_later_steps():
+    """A game of one step of two agents at 0.2 batches a step: every third iteration learns one, after 2 or 3."""
+    lines = []
+    sac = pl.control.SAC(games=1, batch=4, per_step=0.2, warm=0, width=4)
+    asyncio.run(sac.learn(Aim(), 10, ("due",), log=lines.append))
+    assert ["loss" in line for line in lines] == [False, False, True, False, True] * 2
+
+
 def test_law_06_the_same_key_learns_the_same_bits():
     sac = pl.control.SAC(games=4, batch=16, per_step=0.5, warm=8, width=8)
     learn = lambda key: asyncio.run(sac.learn(Aim(), 40, key))
@@ -139,9 +147,18 @@ def test_law_06_the_same_key_learns_the_same_bits():
 
 def test_what_it_cannot_learn_is_said():
     with pytest.raises(UserError, match="DoubleQ and PPO"):
-        asyncio.run(pl.control.SAC().learn(pl.control.Rooms(), 10, ("x",)))
-    with pytest.raises(UserError, match="no logarithm"):
-        pl.control.SAC(alpha=0.0)
+        asyncio.run(pl.control.SAC(warm=0).learn(pl.control.Rooms(), 10, ("x",)))
+    for settings, says in (
+        ({"alpha": 0.0}, "no logarithm"),
+        ({"gamma": 1.5}, "1 at most"),
+        ({"per_step": 0.0}, "nothing"),
+    ):
+        with pytest.raises(UserError, match=says):
+            pl.control.SAC(**settings)
+    with pytest.raises(UserError, match="drawn evenly"):
+        asyncio.run(pl.control.SAC(warm=10).learn(Aim(), 10, ("x",)))
+    with pytest.raises(UserError, match="low below high"):
+        pl.control.SquashedGaussian(1, pl.control.Box(low=(1.0,), high=(1.0,)))
     with pytest.raises(UserError, match="needs actions with bounds"):
         pl.control.SquashedGaussian(1, pl.control.Box(low=(-math.inf,), high=(1.0,)))
     made = learner()
