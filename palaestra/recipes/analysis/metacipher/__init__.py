@@ -95,6 +95,7 @@ CARD = pl.Card(
         "A guard is a chat model on this machine; classifiers with a head and guards behind an endpoint are not measured, "
         "and no guard gets to reason first.",
     ),
+    grade="B",
 )  # fmt: skip
 OWN_QUESTIONS = "the meter asks harmless questions of its own and takes no others"
 

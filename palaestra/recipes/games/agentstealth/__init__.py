@@ -119,6 +119,7 @@ CARD = pl.Card(
         "attacks whose first guesses are right are imitated, and an attribute without a guess counts as not hidden.",
         "Who may be hurt by a failed rewrite is not weighed: each attribute counts alike.",
     ),
+    grade="B",
 )
 
 EXAM = 24  # made-up authors that are held out

@@ -116,6 +116,7 @@ CARD = pl.Card(
         "Without a model the default's priors are a rule that a large model wrote, who knew the game: it shows "
         "what the cache does, and not that a language model gives good priors.",
     ),
+    grade="B",
 )
 
 

@@ -101,6 +101,7 @@ CARD = pl.Card(
         "Without a model the default's reader is a rule that a large model wrote, who knew the sentences: it shows "
         "what right guidance brings, and not that a language model reads instructions well.",
     ),
+    grade="B",
 )
 
 

@@ -106,6 +106,7 @@ CARD = pl.Card(
         "Without a model the made-up market's headlines have scores that a large model wrote once, who knew the "
         "list of headlines.",
     ),
+    grade="B",
 )
 
 

@@ -113,6 +113,7 @@ CARD = pl.Card(
         "not that a language model writes them.",
         "Online adaptation, continual learning and images, which the paper names as open, are not here.",
     ),
+    grade="B",
 )
 
 

@@ -97,6 +97,7 @@ CARD = pl.Card(
         "The paper's games of particles were not run; cooperative navigation is there, and was not "
         "measured at length.",
     ),
+    grade="B",
 )
 
 

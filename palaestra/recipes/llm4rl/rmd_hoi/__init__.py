@@ -104,6 +104,7 @@ CARD = pl.Card(
         "By default the plan is one that a large model wrote once, who knew the simulator: it shows what a "
         "good plan brings, and not that a language model writes one. There is no oracle's arm beside it.",
     ),
+    grade="C",
 )
 
 

@@ -117,6 +117,7 @@ CARD = pl.Card(
         "Of an environment of a library the model is told neither the name nor what its numbers mean; "
         "`about` and `quantities` are those of a simulator of your own.",
     ),
+    grade="C",
 )
 
 

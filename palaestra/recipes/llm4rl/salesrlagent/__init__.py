@@ -132,6 +132,7 @@ CARD = pl.Card(
         "By default the scores are those of a rule that a large model wrote, who knew the phrases of the "
         "simulator.",
     ),
+    grade="B",
 )
 
 
