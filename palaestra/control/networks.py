@@ -147,6 +147,9 @@ class SquashedGaussian(nn.Module):
     deviation depend on the observation (arXiv:1812.05905, appendix C).
     """
 
+    middle: Tensor
+    reach: Tensor
+
     def __init__(self, observation: int, actions: Box, width: int = 64):
         super().__init__()
         self.observation, self.actions, self.width = observation, actions, width
