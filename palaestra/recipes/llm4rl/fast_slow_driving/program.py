@@ -270,6 +270,7 @@ class Trips:
         if kind in self.trained:
             return self.trained[kind]
         program, made = self.program, list[Any]()
+        place = None if self.ctx.out is None else self.ctx.out / POLICIES / kind
 
         async def learn() -> list[dict[str, Any]]:
             lines = list[dict[str, Any]]()
@@ -282,16 +283,17 @@ class Trips:
                     training, self.steps, key, self.reward(kind), log=lines.append
                 )
             )
-            if self.ctx.out is not None:
-                pl.control.save_policy(made[0], self.ctx.out / POLICIES / kind)
+            if place is not None:
+                pl.control.save_policy(made[0], place)
             self.ctx.spend("env_steps", int(lines[-1]["env_steps"]))
             return lines
 
         self.ctx.say(f"policy {kind}")
         lines = await self.ctx.once(f"policy-{kind}", learn)
-        assert made or self.ctx.out is not None
-        policy = made[0] if made else pl.control.load_policy(self.ctx.out / POLICIES / kind)
-        self.trained[kind] = policy, lines
+        if not made:
+            assert place is not None  # nothing is kept without a folder
+            made.append(pl.control.load_policy(place))
+        self.trained[kind] = made[0], lines
         return self.trained[kind]
 
     def numbers(
