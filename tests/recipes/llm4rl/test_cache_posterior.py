@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import palaestra as pl
@@ -129,10 +130,25 @@ def test_texts_with_other_numbers_never_match_and_what_all_share_does_not_count(
     assert cached.cosines(keys("wall")[None], keys("wall floor")[None])[0, 0] < 0.1
 
 
-def test_numbers_are_near_by_their_share_of_the_range():
-    """Two numbers, one of them off by a third of its range: (cos 30 degrees + 1) / 2."""
-    a, b = number_key(np.array([0.0, 0.5])), number_key(np.array([1 / 3, 0.5]))
-    assert cached.cosines(a[None], np.stack([a, b]))[0] == pytest.approx([1.0, (3**0.5 / 2 + 1) / 2])
+def test_states_that_differ_in_one_number_are_different_ones():
+    """Off by a sixth, and by a sixth and a third, of the range: cos 30 degrees, and that times cos 60 degrees. What
+    is half the range off in one of fifty numbers is nothing like it."""
+    a, b, c = (number_key(np.array(x)) for x in ([0.0, 0.5], [1 / 6, 0.5], [1 / 6, 1 / 6]))
+    assert cached.closeness(a[None], np.stack([a, b, c]))[0] == pytest.approx([1.0, 3**0.5 / 2, 3**0.5 / 4])
+    many, other = np.full(50, 0.25), np.full(50, 0.25)
+    other[7] = 0.75
+    assert cached.closeness(number_key(many)[None], number_key(other)[None])[0, 0] == pytest.approx(0)
+    # and what is told in the same words is the same
+    cache = PriorCache(1.0, 0.0, 9, likeness=cached.closeness)
+    cache.put(number_key(np.array([0.5, 0.3]))[None], np.array([[1.0]]))
+    near, far = number_key(np.array([0.51, 0.3333])), number_key(np.array([0.56, 0.3333]))
+    assert cache.look_up(np.stack([near, far]))[0].tolist() == [0, -1]
+
+
+def test_a_number_in_a_text_has_a_sign():
+    keys = TextKeys.of(["The angle is 3.", "The angle is -3."])
+    up, down = keys("The angle is 3."), keys("The angle is -3.")
+    assert cached.cosines(up[None], down[None])[0, 0] == -1
 
 
 def state(cell, key, door):
@@ -315,7 +331,14 @@ def test_offline_learning_plays_no_game_and_reads_transitions_of_ones_own(contex
     np.savez(file, **columns)
     rounds = read_transitions(str(file), sim, 20)
     assert [len(r["reward"]) for r in rounds] == [20, 20, 10] and rounds[0]["over"].all()
-    for change, why in (({"act": np.full(50, 40)}, "act is 0 to 39"), ({"obs": obs[:, :3]}, r"obs is \[N, 36\]")):
+    for change, why in (
+        ({"act": np.full(50, 40)}, "whole number, 0 to 39"),
+        ({"obs": obs[:, :3]}, r"obs is \[N, 36\]"),
+        ({"act": np.full(50, 0.5)}, "whole number"),
+        ({"obs": np.where(np.arange(50)[:, None] == 3, np.nan, obs)}, "obs of row 3"),
+        ({"next_obs": obs + np.inf}, "next_obs of row 0"),
+        ({"act": np.full(50, "left")}, r"numpy\.savez"),
+    ):
         np.savez(file, **{**columns, **change})
         with pytest.raises(UserError, match=why):
             read_transitions(str(file), sim, 20)
@@ -324,6 +347,51 @@ def test_offline_learning_plays_no_game_and_reads_transitions_of_ones_own(contex
         read_transitions(str(file), sim, 20)
     with pytest.raises(UserError, match=r"random, or FILE\.npz"):
         cache_posterior.build(offline="games.csv")
+
+
+def test_all_rows_of_a_file_are_learned_from_and_told(context, tmp_path):
+    """900 rows in rounds of 2 games of 40 steps: 11 of 80 rows, 4 updates each, and one of 20 rows with 1."""
+    sim, file, told = PhraseGrid(), str(tmp_path / "games.npz"), []
+    obs, zero = np.zeros((900, sim.observation)), np.zeros(900)
+    np.savez(file, obs=obs, next_obs=obs, act=zero.astype(int), reward=zero, over=zero)
+    made = cache_posterior.embedded(offline=file, steps=100)
+    made = replace(made, learner=replace(made.learner, games=2))
+    ctx = context()
+    ctx.say = told.append
+    setting = PosteriorSetting.of(made, ctx)
+    assert sum(len(r["reward"]) for r in setting.recorded) == 900
+    assert told == ["offline: 900 of 900 rows in 12 rounds, 45 updates"]
+
+
+class Spoken:
+    """One push, in words."""
+
+    agents, horizon, observation, actions = 1, 2, 1, pl.control.Box(low=(-1.0,), high=(1.0,))
+    visible: ClassVar = {"place": pl.control.Quantity(low=-1.0, high=1.0, about="where it is")}
+    reset = staticmethod(lambda rng, n: np.zeros((n, 1)))
+    observe = staticmethod(lambda state: state[:, None])
+    legal = staticmethod(lambda state: None)
+    view = staticmethod(lambda obs: {"place": obs[..., 0]})
+    facts = staticmethod(lambda state: {"far": state})
+    spell_view = staticmethod(lambda obs: f"The block is at {obs[0]:.1f}.")
+    step = staticmethod(
+        lambda state, act, rng: (state + act[:, 0], np.ones((len(state), 1)), np.zeros(len(state), bool))
+    )
+
+
+def test_symbols_say_what_the_simulator_says():
+    sim = SymbolicActions(Spoken(), 3)
+    assert isinstance(sim, pl.control.SpelledView) and sim.spell_view(np.array([0.5])) == "The block is at 0.5."
+    assert isinstance(sim, pl.control.TellsFacts) and sim.facts(np.ones((2, 1)))["far"].shape == (2, 1)
+    assert list(pl.control.ViewWords.of(sim, {}).visible) == ["place"]
+    assert not isinstance(SymbolicActions(pl.control.CarFollowing(), 3), pl.control.SpelledView)
+
+
+def test_what_calls_leave_out_is_told(context):
+    told, ctx = [], context()
+    ctx.say = told.append
+    asyncio.run(program(calls=3).run(ctx))
+    assert any("arm uncached: calls=3 left out" in line for line in told)
 
 
 def test_the_question_and_the_key_are_of_what_the_agent_sees(context):

@@ -167,6 +167,9 @@ def test_training_sees_every_wish_and_none():
     assert set(rows[rows[:, g.HAS_LANE] > 0, g.LANE]) == {0, 1, 2, 3} and (rows[:, g.VALID] == 40).all()
     wanted = rows[rows[:, g.HAS_SPEED] > 0, g.SPEED]
     assert wanted.min() >= 20 and wanted.max() <= 30 and not rows[rows[:, g.HAS_SPEED] == 0, g.SPEED].any()
+    # what the policy sees is drawn, each way
+    assert rows[:, [g.NO_CHANGE, g.NO_FASTER]].mean(0) == pytest.approx([0.15, 0.15], abs=0.03)
+    assert all(len(np.unique(rows[:, i])) > 1 for i in range(g.SEEN))
 
 
 def test_intents_that_depend_on_the_scene():
@@ -210,7 +213,7 @@ def test_instructions_of_ones_own(tmp_path):
         read_sentences("nowhere.jsonl")
 
 
-def test_arms_take_equal_steps_and_a_killed_run_ends_with_the_same(context, tmp_path):
+def test_arms_take_equal_steps_and_a_killed_run_ends_with_the_same(context, tmp_path, monkeypatch):
     asked = []
 
     def answer(request):
@@ -220,7 +223,9 @@ def test_arms_take_equal_steps_and_a_killed_run_ends_with_the_same(context, tmp_
     run = lambda: asyncio.run(replace(program(), asked=pl.Scripted(answer)).run(context(out=tmp_path, seed=2))).metrics
     first, calls = run(), len(asked)
     (tmp_path / "kept" / "arm-guide.json").unlink()
-    assert run() == first and len(asked) == calls and json.dumps(first)
+    with monkeypatch.context() as patch:  # the policies of the folder drive
+        patch.setattr(pl.control.PPO, "learn", None)
+        assert run() == first and len(asked) == calls and json.dumps(first)
     arms = first["arms"]
     assert list(arms) == ["none", "guide", "shuffled", "oracle", "unmasked"]
     steps = [arm["env_steps"] for arm in arms.values()]
@@ -233,12 +238,14 @@ def test_arms_take_equal_steps_and_a_killed_run_ends_with_the_same(context, tmp_
     assert policy.observation == Lanes().observation + g.SEEN
 
 
-def test_an_endpoint_that_fails_ends_the_run_and_an_unreadable_answer_is_neutral(context):
+def test_an_endpoint_that_fails_ends_the_run_and_an_unreadable_answer_is_neutral(context, monkeypatch):
     def answer(request):
         raise pl.Fault("chat-500", "down")
 
-    with pytest.raises(Fault, match="down"):
-        asyncio.run(program(asked=pl.Scripted(answer)).run(context()))
+    with monkeypatch.context() as patch:  # before anything is learned
+        patch.setattr(pl.control.PPO, "learn", None)
+        with pytest.raises(Fault, match="down"):
+            asyncio.run(program(asked=pl.Scripted(answer)).run(context()))
     with pytest.raises(UserError, match="asked=endpoint"):
         asyncio.run(replace(program(), asked=None).run(context()))
     made = program(asked=pl.Scripted(lambda request: "to the left"))
@@ -281,8 +288,68 @@ def test_a_road_and_instructions_of_ones_own(context, tmp_path):
         pl.Scripted(answer), f"{tmp_path}/own.py:Road", str(tmp_path / "say.jsonl"), steps=20, games=4, latency=0
     )
     found = asyncio.run(replace(made, learner=LEARNER).run(context())).metrics
-    assert list(found["arms"]) == ["none", "guide", "shuffled"] and found["arms"]["guide"]["mended"] == 4
+    # one instruction is no control of itself, and a drive that ends is no collision
+    assert list(found["arms"]) == ["none", "guide"] and found["arms"]["guide"]["mended"] == 4
+    assert found["arms"]["guide"]["ended"] == 0 and "collisions" not in found["arms"]["guide"]
     assert 'm/s.\nThe passenger says: "Schnell, bitte."' in seen[0] and "from 0 to 10 m/s" in seen[0]
     assert found["arms"]["guide"]["without_guidance"] == 0 and "match" not in found["arms"]["guide"]
     with pytest.raises(UserError, match="lane_and_speed"):
         asyncio.run(replace(made, sim=pl.control.Rooms()).run(context()))
+
+
+def test_policies_are_trained_once_and_shared(context, tmp_path, monkeypatch):
+    learn, kinds = pl.control.PPO.learn, []
+
+    async def counted(self, sim, *args, **more):
+        kinds.append((sim.neutral, sim.sim.mask))
+        return await learn(self, sim, *args, **more)
+
+    monkeypatch.setattr(pl.control.PPO, "learn", counted)
+    ctx = context(out=tmp_path)
+    found = asyncio.run(program().run(ctx)).metrics["arms"]
+    assert kinds == [(True, True), (False, True), (False, False)] and len(found) == 5
+    steps = [found[name]["env_steps"] for name in ("none", "guide", "unmasked")]
+    assert ctx.spent["env_steps"] == sum(steps)
+
+
+def test_guidance_holds_for_seconds_not_for_steps(context):
+    """3 s are 6 steps of half a second; of the 40 steps of a drive 34 are stale."""
+
+    class Halved(Lanes):
+        step_seconds = 0.5
+
+    assert checked_guidance(DrivingGuidance(valid_for_s=3), 4, SPEEDS, 0.5)[g.VALID] == 6
+    reply = lambda request: {"target_speed": 20, "valid_for_s": 3}
+    made = program(asked=pl.Scripted(reply), sim=Halved(), latency=0)
+    trips = Trips.of(made, context())
+    given = np.array(asyncio.run(trips.ask())["given"])
+    assert (given[:, g.VALID] == 6).all() and (trips.meant_nG[:, g.VALID] == g.FOREVER).all()
+    driving = GuidedDriving(made.sim, given=given, arrives=trips.arrives_n)
+    slow = lambda obs, legal, rng: {"act": np.full(obs.shape[:-1], SLOWER)}
+    played = pl.control.play_games(driving, slow, 6, ("slow",))
+    assert played["alive"].all() and trips.numbers(driving, played, given)["stale"] == pytest.approx(34 / 40)
+    with pytest.raises(UserError, match="step_seconds is 0"):
+        g.seconds_of_step(type("Stopped", (), {"step_seconds": 0}))
+
+
+def test_a_drive_that_arrives_is_no_collision(context):
+    class Arrives(Lanes):
+        def step(self, state, act_nA, rng):
+            after, paid, _ = super().step(state, act_nA, rng)
+            return after, paid, np.ones(len(paid), bool)
+
+    trips = Trips.of(program(sim=Arrives()), context())
+    driving = GuidedDriving(Arrives(), given=trips.meant_nG, arrives=trips.arrives_n)
+    idle = lambda obs, legal, rng: {"act": np.full(obs.shape[:-1], IDLE)}
+    played = pl.control.play_games(driving, idle, 6, ("short",))
+    numbers = trips.numbers(driving, played, trips.meant_nG)
+    assert played["over"].all() and numbers["collisions"] == 0 and "ended" not in numbers
+
+
+def test_shuffled_guidance_is_that_of_another_sentence(context, tmp_path):
+    file = tmp_path / "two.jsonl"
+    file.write_text('{"instruction": "a"}\n{"instruction": "b"}\n{"instruction": "a"}\n')
+    trips = Trips.of(program(instructions=str(file), games=9), context())
+    texts = [s.text for s in trips.sentences]
+    other = trips.exchanged({"given": texts, "asked": 9, "fallbacks": 0})
+    assert set(texts) == {"a", "b"} and all(x != y for x, y in zip(other["given"], texts, strict=True))

@@ -22,22 +22,23 @@ next action is the best one by Q + alpha log p.
 
 A simulator in arrays may say what it is `about`, name its actions (`action_names`), and say in words what
 an agent sees (`spell_view`); else the model reads numbers, rounded to a twelfth of their range, and
-"action 0"; the cosine of two states is then the mean of cos(pi/2 (share - other share)) over numbers,
-each as a share of its range. Of continuous actions each dimension has `levels`, and their combinations are the symbols that
-the model weighs. The model is asked between rounds, never in the loop that plays, so a state that is
-met for the first time has an even prior in that round.
+"action 0"; instead of a cosine, two states then have the product over numbers of max(0, cos(pi (share - other
+share))), each a share of its range as it is told. Of continuous actions each dimension has `levels`, and their
+combinations are the symbols that the model weighs. The model is asked between rounds, never in the loop that
+plays, so a state that is met for the first time has an even prior in that round.
 
 Offline, double Q learning with the pessimistic term learns from recorded games and plays none: `none` is
 CQL, and the other arms are CQL-Prior, log sum_a p(a | s) exp Q(s, a) - Q(s, a_data). offline=random records
 random games (in the built-in one 30% of the actions are best ones); FILE.npz has obs, next_obs [N, O], act,
-reward, over [N].
+reward, over [N], of which all rows are used, with an update for each 20 of them.
 
 arms.md in the run folder, all arms with equal environment steps:
 
     none      Q alone, the temperature falling in a line
     guide     the adaptive cache
     static    a cache with the settings of the start
-    uncached  every state is asked about; `lookups` are the questions of a learner without a cache
+    uncached  every state that is told in other words is asked about, up to `calls`, and `left_out` are those
+              beyond; `lookups` are the questions of a learner without a cache
     shuffled  as guide, each state with the weights of another one
     oracle    the best actions, of a simulator with `best_actions`
 
@@ -135,7 +136,7 @@ def build(
     """`asked` weighs actions; `sim` is FILE.py:NAME or gymnasium:ID; `steps` are environment steps of an
     arm, and `games` those of its test; see `CachePosterior`.
     """
-    cql = 0.1 if offline else 0.0
+    cql, per_step = (0.1, 0.05) if offline else (0.0, 0.0)
     return CachePosterior(
         asked=asked,
         sim=pl.control.simulator_by_name(sim) if sim else PhraseGrid(),
@@ -147,7 +148,9 @@ def build(
         compare=compare,
         steps=steps,
         games=games,
-        learner=pl.control.DoubleQ(updates=32, cql=cql, cql_by_prior=bool(offline)),
+        learner=pl.control.DoubleQ(
+            updates=32, per_step=per_step, cql=cql, cql_by_prior=bool(offline)
+        ),
     )
 
 

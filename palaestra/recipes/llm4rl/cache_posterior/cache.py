@@ -1,18 +1,19 @@
 """Priors over actions by state: the key of a state, and a cache that adapts.
 
-N states, M entries, K actions. A key has D numbers, of which the last one has to be equal, and the others
-are a unit vector.
+N states, M entries, K actions. A key has D numbers, of which the last one has to be equal; the others are a
+unit vector of a text, or what is told of a state in numbers.
 """
 
 import math
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 import palaestra as pl
 
+LEVELS = 12  # of a number's range, where a state is told in numbers
 BUCKETS = 256  # of hashed n-grams
 LONGEST = 6  # words of an n-gram, which stays in its sentence
 SAME = 1 - 1e-9  # a cosine from which on two states are one
@@ -53,16 +54,23 @@ class TextKeys:
         """[D]; a text of which nothing counts has the first unit vector."""
         x = np.bincount(grams(text), minlength=BUCKETS) * self.weight_D
         size = np.linalg.norm(x)
-        numbers = " ".join(re.findall(r"\d+(?:\.\d+)?", text))
+        numbers = " ".join(re.findall(r"-?\d+(?:\.\d+)?", text))
         return np.append(x / size if size > 0 else np.eye(BUCKETS)[0], zlib.crc32(numbers.encode()))
 
 
 def number_key(share_Q: np.ndarray) -> np.ndarray:
-    """[D] the key of Q numbers, each as a share 0 to 1 of its range: the cosine of two keys is the mean
-    of cos(pi/2 (share - other share)).
+    """[D] the key of Q numbers, each as a share 0 to 1 of its range, rounded as it is told."""
+    return np.append(np.round(np.clip(share_Q, 0, 1) * LEVELS) / LEVELS, 0.0)
+
+
+def closeness(key_ND: np.ndarray, other_MD: np.ndarray) -> np.ndarray:
+    """[N, M] of keys of numbers: the product over them of max(0, cos(pi (share - other share))), so that
+    one number that differs clearly makes two states different, whatever the others are.
     """
-    turn_Q = np.clip(share_Q, 0, 1) * np.pi / 2
-    return np.concatenate([np.cos(turn_Q), np.sin(turn_Q), [0.0]]) / max(1, len(turn_Q)) ** 0.5
+    product_NM = np.ones((len(key_ND), len(other_MD)))
+    for own_N, other_M in zip(key_ND[:, :-1].T, other_MD[:, :-1].T, strict=True):
+        product_NM *= np.maximum(np.cos(np.pi * (own_N[:, None] - other_M)), 0.0)
+    return product_NM
 
 
 def cosines(key_ND: np.ndarray, other_MD: np.ndarray) -> np.ndarray:
@@ -72,17 +80,26 @@ def cosines(key_ND: np.ndarray, other_MD: np.ndarray) -> np.ndarray:
 
 
 class PriorCache:
-    """Log-probabilities by the key of a state. The nearest entry counts if its cosine is `delta` or more.
+    """Log-probabilities by the key of a state. The nearest entry counts if it is as like as `delta` or more.
 
     Args:
-        delta: the least cosine; 1 = the same state alone.
+        delta: the least likeness; 1 = the same state alone.
         refresh: the probability with which a state that has another one's prior is asked about anyway.
         capacity: entries; the one that was used longest ago goes first.
         adapts: whether these three follow the surrogate gradient of `adapt`.
+        likeness: [N, M] of keys [N, D] and [M, D], 1 = the same: `cosines` of texts, `closeness` of numbers.
     """
 
-    def __init__(self, delta: float, refresh: float, capacity: int, adapts: bool = False):
+    def __init__(
+        self,
+        delta: float,
+        refresh: float,
+        capacity: int,
+        adapts: bool = False,
+        likeness: Callable[[np.ndarray, np.ndarray], np.ndarray] = cosines,
+    ):
         self.delta, self.refresh, self.capacity, self.adapts = delta, refresh, capacity, adapts
+        self.likeness = likeness
         self.key_MD, self.value_MK = np.zeros((0, 0)), np.zeros((0, 0))
         self.used_M, self.clock = np.zeros(0, int), 0
         self.gone_GD = np.zeros((0, 0))  # keys that were evicted
@@ -92,31 +109,31 @@ class PriorCache:
         return len(self.used_M)
 
     def nearest(self, key_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """[N] the entry nearest to each, and its cosine; -1 where there is none so near as `delta`."""
+        """[N] the entry nearest to each, and how like it is; -1 where there is none so near as `delta`."""
         if not len(self):
             return np.full(len(key_ND), -1), np.full(len(key_ND), -1.0)
-        cosine_NM = cosines(key_ND, self.key_MD)
-        at_N = cosine_NM.argmax(1)
-        cosine_N = cosine_NM[np.arange(len(at_N)), at_N]
-        return np.where(cosine_N >= min(self.delta, SAME), at_N, -1), cosine_N
+        like_NM = self.likeness(key_ND, self.key_MD)
+        at_N = like_NM.argmax(1)
+        like_N = like_NM[np.arange(len(at_N)), at_N]
+        return np.where(like_N >= min(self.delta, SAME), at_N, -1), like_N
 
     def look_up(self, key_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The entry of each [N], -1 = a miss, and whether it is that of the same text [N]."""
-        at_N, cosine_N = self.nearest(key_ND)
+        at_N, like_N = self.nearest(key_ND)
         self.clock += 1
         self.used_M[at_N[at_N >= 0]] = self.clock
-        return at_N, (at_N >= 0) & (cosine_N >= SAME)
+        return at_N, (at_N >= 0) & (like_N >= SAME)
 
     def wanting(self, key_ND: np.ndarray, rng: np.random.Generator) -> list[int]:
         """The states to ask about, in order: misses that are not alike, and hits that are refreshed.
 
         A state that has its own prior is not asked about again: the same question has the same reply.
         """
-        at_N, cosine_N = self.nearest(key_ND)
-        drawn_N = (rng.random(len(at_N)) < self.refresh) & (at_N >= 0) & (cosine_N < SAME)
+        at_N, like_N = self.nearest(key_ND)
+        drawn_N = (rng.random(len(at_N)) < self.refresh) & (at_N >= 0) & (like_N < SAME)
         chosen = list[int]()
         for i in np.flatnonzero((at_N < 0) | drawn_N):
-            near = cosines(key_ND[[i]], key_ND[chosen])[0] if chosen else np.zeros(0)
+            near = self.likeness(key_ND[[i]], key_ND[chosen])[0] if chosen else np.zeros(0)
             if drawn_N[i] or not (near >= min(self.delta, SAME)).any():
                 chosen.append(int(i))
         return chosen
@@ -129,7 +146,7 @@ class PriorCache:
             self.gone_GD = self.key_MD
         self.clock += 1
         for key, value in zip(key_ND, value_NK, strict=True):
-            gone_G = cosines(key[None], self.gone_GD)[0] >= SAME
+            gone_G = self.likeness(key[None], self.gone_GD)[0] >= SAME
             self.returned, self.gone_GD = self.returned + int(gone_G.any()), self.gone_GD[~gone_G]
             at = int(self.nearest(key[None])[0][0])
             if at >= 0:

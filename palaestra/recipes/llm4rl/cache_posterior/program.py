@@ -11,8 +11,11 @@ from safetensors.numpy import load_file, save_file
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.cache_posterior.cache import (
+    LEVELS,
     PriorCache,
     TextKeys,
+    closeness,
+    cosines,
     number_key,
 )
 from palaestra.recipes.llm4rl.cache_posterior.grid import PhraseGrid
@@ -30,7 +33,6 @@ from palaestra.recipes.llm4rl.cache_posterior.symbols import SymbolicActions
 
 Advice = Literal["model", "none"]
 SAMPLE = 64  # games of the start: bounds of numbers, weights of n-grams, and the scale of rewards
-LEVELS = 12  # of a number's range, where a state is told in numbers
 FLOOR = 0.1  # share of the prior that is even over all actions, so that none is excluded
 ASKS = 3
 ENTRIES, DELTA, REFRESH = 500, 0.85, 0.05  # of a cache, at the start
@@ -91,7 +93,7 @@ class CachePosterior:
         asked: who gives priors; None = nobody, which is refused where somebody has to.
         advice: "none" = the arm "guide" asks nobody.
         offline: "" = learn by playing; "random" = from `steps` of recorded random games; FILE.npz = from
-            your transitions.
+            all of your transitions.
         draws: 0 = the exact posterior; k = k actions by the prior, one of them by exp(Q / alpha).
         hot, cold: alpha at the hit rates 0 and 1, in units of what a game of the start pays (its mean
             discounted return without the sign).
@@ -211,7 +213,7 @@ class PosteriorSetting:
             words=words,
             text_keys=TextKeys.of([spell_state(sim, words, row) for row in seen]),
             scale=float(paid) or 1.0,
-            recorded=recorded_games(program, sim, steps, key),
+            recorded=recorded_games(program, sim, steps, key, ctx),
             steps=steps,
             key=key,
         )
@@ -251,6 +253,7 @@ class PosteriorSetting:
             refresh=0.0 if exact else REFRESH,
             capacity=EVERY if exact else ENTRIES,
             adapts=adapts,
+            likeness=likeness_for(self.sim),
         )
         return PriorAdvisor(
             guide,
@@ -294,6 +297,10 @@ class PosteriorSetting:
             more: dict[str, Any] = {"moved": float(np.mean(moves)), "alpha": alpha}
             if advisor:
                 more |= advisor.numbers()
+                if advisor.left_out:
+                    self.ctx.say(
+                        f"arm {name}: calls={program.calls} left out {advisor.left_out} questions"
+                    )
                 more["known"] = float((advisor.places(seen)[0] >= 0).mean())
                 if name in ("guide", "static"):
                     more |= await advisor.check(seen, values, alpha, CHECKED)
@@ -305,15 +312,33 @@ class PosteriorSetting:
 
 
 def recorded_games(
-    program: CachePosterior, sim: pl.control.Simulator, steps: int, key: pl.Key
+    program: CachePosterior,
+    sim: pl.control.Simulator,
+    steps: int,
+    key: pl.Key,
+    ctx: pl.Context,
 ) -> tuple[pl.control.Paths, ...]:
-    """The rounds that are learned from offline; none online."""
+    """The rounds that are learned from offline; none online. Of a file they are all that it has, or as
+    many as the run may take steps.
+    """
     if not program.offline:
         return ()
     if program.offline == "random":
         return record_games(sim, steps, program.learner.games, key, BEST)
-    rows = program.learner.games * sim.horizon
-    return read_transitions(program.offline, sim, rows)[: -(-steps // rows)]
+    rounds = read_transitions(program.offline, sim, program.learner.games * sim.horizon)
+    most = ctx.budget.get("steps")
+    used = rounds if most is None else rounds[: max(1, int(most))]
+    count = lambda some: sum(int(p["alive"].sum()) for p in some)
+    batches = sum(program.learner.batches(p) for p in used)
+    ctx.say(
+        f"offline: {count(used)} of {count(rounds)} rows in {len(used)} rounds, {batches} updates"
+    )
+    return used
+
+
+def likeness_for(sim: pl.control.Simulator) -> Any:
+    """What compares the keys of states: of texts where the simulator says them, else of numbers."""
+    return cosines if isinstance(sim, pl.control.SpelledView) else closeness
 
 
 def spell_state(sim: pl.control.Simulator, words: pl.control.ViewWords, state: np.ndarray) -> str:
@@ -374,7 +399,12 @@ def load_posterior(sim: pl.control.Simulator, folder: Path | str) -> pl.control.
     values = pl.control.load_policy(where)
     if delta is None:
         return acting(values, alpha, None, greedy=True)
-    cache, text_keys = PriorCache(delta, 0.0, EVERY), TextKeys(weight_D=arrays["weights"])
+    cache = PriorCache(delta, 0.0, EVERY, likeness=likeness_for(sim))
+    text_keys = TextKeys(weight_D=arrays["weights"])
+    if not isinstance(sim, pl.control.SpelledView) and arrays["keys"].shape[1] != len(ranges) + 1:
+        raise pl.UserError(
+            f"{where}: the keys of its priors are not of the numbers of this simulator"
+        )
     cache.fill(arrays["keys"], arrays["log_priors"])
     own = pl.control.ViewWords.of(sim, {"obs": np.zeros((1, 1, 1, sim.observation))})
     visible = {n: pl.control.Quantity(low=a, high=b, about=n) for n, (a, b) in ranges.items()}

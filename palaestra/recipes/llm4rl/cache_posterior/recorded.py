@@ -47,8 +47,8 @@ def read_transitions(
     """
     try:
         with np.load(Path(file), allow_pickle=False) as given:
-            columns = {k: np.asarray(given[k]) for k in COLUMNS}
-    except (OSError, ValueError, KeyError) as error:
+            columns = {k: np.asarray(given[k], float) for k in COLUMNS}
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise pl.UserError(
             f"offline={file}: {error}; it is a file of numpy.savez with {', '.join(COLUMNS)}"
         ) from None
@@ -57,9 +57,15 @@ def read_transitions(
     wrong = [f"{k} {columns[k].shape}" for k, shape in shapes.items() if columns[k].shape != shape]
     if wrong or not N:
         raise pl.UserError(f"offline={file}: {', '.join(wrong) or 'no rows'}; obs is [N, {O}]")
+    for name in ("obs", "next_obs", "act", "reward", "over"):
+        finite_N = np.isfinite(columns[name].reshape(N, -1)).all(1)
+        if not finite_N.all():
+            raise pl.UserError(
+                f"offline={file}: {name} of row {finite_N.argmin()} is no finite number"
+            )
     act = columns["act"].astype(int)
-    if act.min() < 0 or act.max() >= K or not np.isfinite(columns["reward"]).all():
-        raise pl.UserError(f"offline={file}: act is 0 to {K - 1}, and reward is a finite number")
+    if (act != columns["act"]).any() or act.min() < 0 or act.max() >= K:
+        raise pl.UserError(f"offline={file}: act is a whole number, 0 to {K - 1}")
     columns |= {"act": act, "over": columns["over"].astype(bool)}
     rounds = list[pl.control.Paths]()
     for at in range(0, N, batch):

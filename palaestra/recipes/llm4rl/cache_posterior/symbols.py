@@ -8,11 +8,12 @@ import numpy as np
 import palaestra as pl
 
 MOST = 256
+SAID = ("spell_view", "visible", "view", "facts")  # what a simulator may say beside its games
 
 
 class SymbolicActions:
     """A simulator with continuous actions, of which each dimension has `levels` equally far apart: its
-    actions are their combinations, and can be counted.
+    actions are their combinations, and can be counted. What it says of its states stays.
 
     Raises UserError for bounds that are infinite, and for more than 256 combinations.
     """
@@ -31,6 +32,9 @@ class SymbolicActions:
         self.inner, self.agents, self.horizon = sim, sim.agents, sim.horizon
         self.observation = sim.observation
         self.about = str(getattr(sim, "about", ""))
+        for name in SAID:
+            if hasattr(sim, name):
+                setattr(self, name, getattr(sim, name))
         lines = [np.linspace(a, b, levels) for a, b in zip(box.low, box.high, strict=True)]
         self.centres = np.array(list(itertools.product(*lines)))  # [K, D]
         self.actions = len(self.centres)

@@ -3,7 +3,8 @@
     slow   instruction and scene  ->  {goal_lane, target_speed, style, avoid, valid_for_s}
     fast   pi(a | o, c)           c = the guidance in numbers, neutral before it arrives and when it is stale
 
-In training nobody is asked: each game has random guidance, and a step is rewarded with
+Instructions are read before anything is learned, once for all arms. In training each game has random guidance,
+and a step is rewarded with
 
     r + 2 match,   match = the mean of clip(1 - |v - target| / 10, 0, 1) and [lane is the goal's]
 
@@ -20,28 +21,29 @@ A line of FILE.jsonl is {"instruction": "...", "intent": {...}}. The intent is o
 model, and is what `match`, `intent_accuracy` and the oracle go by: lane (a number from 1, leftmost,
 rightmost, left, right, stay), speed or faster_by in m/s, style, avoid. A simulator of your own has the five
 actions left, idle, right, faster, slower, and `lanes`, `speeds`, `lane_and_speed(obs)` and `scene(state)` (see
-`DrivesLanes`); with `safe` and `unmasked` it has a mask, too.
+`DrivesLanes`); with `safe` and `unmasked` it has a mask, too. It may say how long a step lasts, `step_seconds`,
+which is 1 else, and by `facts` what a `crash` is; where it does not, the share of drives that end is `ended`.
 
 The default is a motorway of four lanes in arrays, with the reward and actions of highway-env:
 
     r = ((-1 crash + 0.1 lane / 3 + 0.4 clip((v - 20) / 10, 0, 1)) + 1) / 1.5
 
-arms.md in the run folder, all arms with equal environment steps:
+arms.md in the run folder; three policies (none, guided, unmasked) with equal environment steps:
 
     none      a policy without guidance, paid by the simulator alone
     guide     what the model makes of the instruction
-    shuffled  what it makes of another passenger's
+    shuffled  what it makes of another sentence; not there where all passengers say the same
     oracle    the true intent
     unmasked  as guide, trained and tested without the mask
 
 `match` is by the true intent, from the reply's arrival to the end of the drive, a collided car matching
-nothing; `collisions` is the share of drives that end in one, `without_guidance` the share of steps before
-the reply, which is there after 1 to `latency` steps.
+nothing; `collisions` is the share of drives with one, `without_guidance` the share of steps before
+the reply, which is there after 1 to `latency` steps, `stale` that of steps after its `valid_for_s`.
 
 `palaestra train fast-slow-driving`, seed 0, what an arm matches of what passengers meant, and the share of drives that
-end in a collision: none 0.41 and 0, guide 0.60 and 1.7%, shuffled 0.41 and 0.8%, oracle 0.62 and 1.7%, guided without
-the mask 0.51 and 20%. The mask keeps drives safe and guidance is followed; guided drives are no safer than those
-without guidance, and are paid less by the simulator (33.4 against 36.7), which pays for speed alone. One seed, no claim.
+have a collision: none 0.41 and 0, guide 0.64 and 0.8%, shuffled 0.41 and 0, oracle 0.64 and 0.8%, guided without
+the mask 0.52 and 21%. The mask keeps drives safe and guidance is followed; guided drives are no safer than those
+without guidance, and are paid less by the simulator (33.0 against 36.7), which pays for speed alone. One seed, no claim.
 
 Deviations: the schema, the thresholds of the mask and the sentences are ours, as the abstract names none.
 """

@@ -18,7 +18,9 @@ STYLES = ("cautious", "normal", "aggressive")
 HAS_LANE, LANE, HAS_SPEED, SPEED, STYLE, NO_CHANGE, NO_FASTER, VALID, MENDED = range(9)
 WIDTH = 9
 SEEN = 7  # numbers of it that an agent sees
+FOREVER = 1e6  # steps
 SPAN = 10.0  # metres a second off the wanted speed from which on nothing matches
+AVOIDS = 0.15
 NEUTRAL = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 CHANGES, FASTER = (0, 2), 3  # of the five actions
 
@@ -35,6 +37,14 @@ class DrivesLanes(Protocol):
     def speeds(self) -> tuple[float, float]: ...
     def lane_and_speed(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
     def scene(self, state: Any) -> list[str]: ...
+
+
+def seconds_of_step(sim: Any) -> float:
+    """How long a step lasts, a simulator's `step_seconds`; 1 where it has none."""
+    seconds = float(getattr(sim, "step_seconds", 1.0))
+    if not 0 < seconds < float("inf"):
+        raise pl.UserError(f"fast-slow-driving: step_seconds is {seconds}; it is above 0")
+    return seconds
 
 
 @runtime_checkable
@@ -58,9 +68,11 @@ class DrivingGuidance(BaseModel):
     valid_for_s: float = Field(default=60.0, gt=0)
 
 
-def checked_guidance(said: DrivingGuidance, lanes: int, speeds: tuple[float, float]) -> list[float]:
+def checked_guidance(
+    said: DrivingGuidance, lanes: int, speeds: tuple[float, float], step_seconds: float = 1.0
+) -> list[float]:
     """[G] the numbers of guidance. A lane that is not there is dropped, a speed is cut to the range of
-    the simulator, and both are counted in MENDED.
+    the simulator, and both are counted in MENDED; seconds become steps of `step_seconds`.
     """
     row = [0.0] * WIDTH
     if said.goal_lane is not None:
@@ -73,7 +85,7 @@ def checked_guidance(said: DrivingGuidance, lanes: int, speeds: tuple[float, flo
         row[MENDED] += float(row[SPEED] != said.target_speed)
     row[STYLE] = float(STYLES.index(said.style) - 1)
     row[NO_CHANGE], row[NO_FASTER] = (float(x in said.avoid) for x in ("lane_change", "faster"))
-    row[VALID] = float(min(said.valid_for_s, 1e6))
+    row[VALID] = float(min(said.valid_for_s / step_seconds, FOREVER))
     return row
 
 
@@ -103,12 +115,15 @@ def view_of(guidance: np.ndarray, lanes: int, speeds: tuple[float, float]) -> np
 def random_guidance(
     rng: np.random.Generator, n: int, lanes: int, speeds: tuple[float, float], horizon: int
 ) -> np.ndarray:
-    """[n, G] for training: each wish with probability 0.7, any lane, speed and style."""
+    """[n, G] for training: each wish with probability 0.7, any lane, speed and style; lane changes and
+    going faster are to be avoided with probability 0.15 each.
+    """
     rows = np.zeros((n, WIDTH))
     rows[:, HAS_LANE], rows[:, HAS_SPEED] = (rng.random((2, n)) < 0.7).astype(float)
     rows[:, LANE] = rng.integers(lanes, size=n) * rows[:, HAS_LANE]
     rows[:, SPEED] = rng.uniform(*speeds, n) * rows[:, HAS_SPEED]
     rows[:, STYLE] = rng.integers(-1, 2, n)
+    rows[:, [NO_CHANGE, NO_FASTER]] = rng.random((n, 2)) < AVOIDS
     rows[:, VALID] = horizon
     return rows
 

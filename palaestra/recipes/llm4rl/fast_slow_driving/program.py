@@ -27,6 +27,7 @@ from palaestra.recipes.llm4rl.fast_slow_driving.guidance import (
     checked_guidance,
     match,
     matched_reward,
+    seconds_of_step,
 )
 from palaestra.recipes.llm4rl.fast_slow_driving.lanes import Lanes
 from palaestra.recipes.llm4rl.fast_slow_driving.sentences import (
@@ -37,6 +38,7 @@ from palaestra.recipes.llm4rl.fast_slow_driving.sentences import (
 
 Advice = Literal["model", "none"]
 ASKS = 3
+POLICIES = "policies"  # in the run folder
 NEAR = 2.5  # metres a second within which a speed is read right
 QUESTION = """{about}
 
@@ -90,22 +92,23 @@ class DriveByInstruction:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         trips = Trips.of(self, ctx)
-        arms: dict[str, pl.control.ArmRun] = {"none": trips.arm("none", None)}
-        if self.advice == "none":
-            arms["guide"] = trips.arm("guide", None)
+        # asked before anything is learned, so that an endpoint that does not answer is found at once
+        said = None if self.advice == "none" else await ctx.once("guidance", trips.ask)
+        arms: dict[str, pl.control.ArmRun] = {"none": await trips.arm("none", "alone")}
+        if said is None:
+            arms["guide"] = await trips.arm("guide", "alone")
         else:
-            guide = trips.guide()
-            arms["guide"] = trips.arm("guide", guide)
-            arms["shuffled"] = trips.arm("shuffled", pl.control.ShuffledGuide(guide))
+            arms["guide"] = await trips.arm("guide", "guided", said)
+            if other := trips.exchanged(said):
+                arms["shuffled"] = await trips.arm("shuffled", "guided", other)
+            else:
+                ctx.say("one instruction has no other to be exchanged with: no arm shuffled")
             if trips.known.any():
-                oracle = pl.control.ComputedGuide(
-                    lambda rows: trips.meant_nG[rows[:, 0].astype(int)]
-                )
-                arms["oracle"] = trips.arm("oracle", oracle)
+                meant = {"given": trips.meant_nG.tolist(), "asked": 0, "fallbacks": 0}
+                arms["oracle"] = await trips.arm("oracle", "guided", meant)
             if isinstance(self.sim, MasksUnsafe):
-                arms["unmasked"] = trips.arm("unmasked", guide, self.sim.unmasked)
+                arms["unmasked"] = await trips.arm("unmasked", "unmasked", said)
         results = await pl.control.compare_arms(ctx, arms)
-        ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         own = results["guide"]
         ctx.log({"arm": "guide", "guided": own["guided"], "return": own["return"]})
         matches = {f"match_{name}": r["match"] for name, r in results.items() if "match" in r}
@@ -133,7 +136,7 @@ class Trips:
     arrives_n: np.ndarray
     steps: int
     key: pl.Key
-    trained: dict[str, Any]  # the policies that several arms drive with
+    trained: dict[str, Any]  # the policies, which several arms drive with, and their training
 
     @classmethod
     def of(cls, program: DriveByInstruction, ctx: pl.Context) -> "Trips":
@@ -189,68 +192,109 @@ class Trips:
         """Who is asked what the passenger of a game wants; a situation is the number of the game."""
         sim = self.program.sim
         assert isinstance(sim, DrivesLanes)
-        lanes, speeds = sim.lanes, sim.speeds
+        lanes, speeds, seconds = sim.lanes, sim.speeds, seconds_of_step(sim)
         return pl.control.ChatGuide(
             source=self.program.source,
             spell=self.question,
             reply=DrivingGuidance,
-            read=lambda said: checked_guidance(DrivingGuidance(**said.model_dump()), lanes, speeds),
+            read=lambda said: checked_guidance(
+                DrivingGuidance(**said.model_dump()), lanes, speeds, seconds
+            ),
             fallback=NEUTRAL,
             asks=ASKS,
         )
 
-    def arm(
-        self, name: str, guide: pl.control.Guide | None, sim: pl.control.Simulator | None = None
-    ) -> pl.control.ArmRun:
-        """What `compare_arms` runs. The policies of the arms with guidance start and learn alike, so
-        that they differ by the guidance of the test alone.
+    async def ask(self) -> dict[str, Any]:
+        """What the model makes of the instruction of each game: "given" [n, G]."""
+        n = self.program.games
+        rows = np.arange(n)[:, None].astype(float)
+        guidance = await self.guide()(self.ctx, rows, (*self.key, "test"))
+        return {
+            "given": guidance.value_NG.tolist(),
+            "asked": n,
+            "fallbacks": guidance.fallbacks,
+        }
+
+    def exchanged(self, said: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The same, each game with the guidance of one that has another sentence; None = there is one
+        sentence alone.
         """
+        texts, rng = np.array([s.text for s in self.sentences]), pl.rng_of((*self.key, "shuffled"))
+        others = [np.flatnonzero(texts != text) for text in texts]
+        if not all(map(len, others)):
+            return None
+        return {**said, "given": [said["given"][int(rng.choice(games))] for games in others]}
+
+    async def arm(
+        self, name: str, kind: str, said: Mapping[str, Any] | None = None
+    ) -> pl.control.ArmRun:
+        """What `compare_arms` runs: drives with the guidance that was said, by a policy of a kind, see
+        `train`. Arms of one kind share it, so that they differ by the guidance of the test alone.
+        """
+        first = kind not in self.trained
+        policy, lines = await self.train(kind)
 
         async def run() -> Mapping[str, Any]:
-            program, lines = self.program, list[dict[str, Any]]()
-            road = sim or program.sim
-            reward = matched_reward(program.weight) if guide else pl.control.as_paid
-            training = GuidedDriving(road, latency=program.latency, neutral=guide is None)
-            key = (*self.key, "learn")
-            policy = await program.learner.learn(
-                training, self.steps, key, reward, log=lines.append
-            )
-            n, asked, fallbacks = program.games, 0, 0
-            given_nG = np.zeros((n, WIDTH))
-            if guide:
-                rows = np.arange(n)[:, None].astype(float)
-                guidance = await guide(self.ctx, rows, (*self.key, "test"))
-                given_nG, asked, fallbacks = guidance.value_NG, n, guidance.fallbacks
-            driving = GuidedDriving(road, given=given_nG, arrives=self.arrives_n)
+            n = self.program.games
+            given_nG = np.array(said["given"]) if said else np.zeros((n, WIDTH))
+            driving = GuidedDriving(self.road(kind), given=given_nG, arrives=self.arrives_n)
+            reward = self.reward(kind)
             numbers, played = pl.control.measure_arm(driving, policy.act, reward, n, self.key)
             if name == "guide" and self.ctx.out is not None:
                 pl.control.save_policy(policy, self.ctx.out / "policy")
+            curve = [{k: x[k] for k in ("env_steps", "reward")} for x in lines]
             return {
                 **numbers,
                 **self.numbers(driving, played, given_nG),
-                "guided": guided(policy, played) if guide else 0.0,
-                "asked": asked,
-                "fallbacks": fallbacks,
+                "guided": guided(policy, played) if said else 0.0,
+                "asked": said["asked"] if said else 0,
+                "fallbacks": said["fallbacks"] if said else 0,
                 "env_steps": int(lines[-1]["env_steps"]),
-                "curve": [{k: x[k] for k in ("env_steps", "reward")} for x in lines],
+                "curve": curve if first else [],
             }
 
         return run
 
-    async def train(
-        self, road: pl.control.Simulator, reward: pl.control.Shaping, neutral: bool
-    ) -> tuple[Any, list[dict[str, Any]]]:
-        """A policy, and the lines of its training; once for each road, and without guidance."""
-        name = f"{road!r} {neutral}"
-        if name not in self.trained:
-            program, lines = self.program, list[dict[str, Any]]()
-            training = GuidedDriving(road, latency=program.latency, neutral=neutral)
-            key = (*self.key, "learn")
-            policy = await program.learner.learn(
-                training, self.steps, key, reward, log=lines.append
+    def road(self, kind: str) -> pl.control.Simulator:
+        sim = self.program.sim
+        return sim.unmasked if kind == "unmasked" and isinstance(sim, MasksUnsafe) else sim
+
+    def reward(self, kind: str) -> pl.control.Shaping:
+        return pl.control.as_paid if kind == "alone" else matched_reward(self.program.weight)
+
+    async def train(self, kind: str) -> tuple[Any, list[dict[str, Any]]]:
+        """A policy, and the lines of its training: "alone" without guidance, "guided", or "unmasked",
+        guided on the road without a mask. Each is trained once, however often the run is resumed, and
+        lies in the run folder.
+        """
+        if kind in self.trained:
+            return self.trained[kind]
+        program, made = self.program, list[Any]()
+        place = None if self.ctx.out is None else self.ctx.out / POLICIES / kind
+
+        async def learn() -> list[dict[str, Any]]:
+            lines = list[dict[str, Any]]()
+            training = GuidedDriving(
+                self.road(kind), latency=program.latency, neutral=kind == "alone"
             )
-            self.trained[name] = policy, lines
-        return self.trained[name]
+            key = (*self.key, "learn")
+            made.append(
+                await program.learner.learn(
+                    training, self.steps, key, self.reward(kind), log=lines.append
+                )
+            )
+            if place is not None:
+                pl.control.save_policy(made[0], place)
+            self.ctx.spend("env_steps", int(lines[-1]["env_steps"]))
+            return lines
+
+        self.ctx.say(f"policy {kind}")
+        lines = await self.ctx.once(f"policy-{kind}", learn)
+        if not made:
+            assert place is not None  # nothing is kept without a folder
+            made.append(pl.control.load_policy(place))
+        self.trained[kind] = made[0], lines
+        return self.trained[kind]
 
     def numbers(
         self, driving: GuidedDriving, played: pl.control.Paths, given_nG: np.ndarray
@@ -259,20 +303,26 @@ class Trips:
         seen = played["next_obs"][..., : driving.inner_observation]
         lane, speed = driving.road.lane_and_speed(seen)
         alive = np.broadcast_to(played["alive"][:, None], lane.shape)
-        waits = np.arange(lane.shape[-1])[None] < self.arrives_n[:, None]
+        since = np.arange(lane.shape[-1])[None] - self.arrives_n[:, None]
+        waits, valid_n = since < 0, given_nG[:, VALID]
+        share = lambda x_nT: float((x_nT & played["alive"]).sum() / played["alive"].sum())
         numbers: dict[str, Any] = {
-            "collisions": float(played["over"].any(1).mean()),
-            "without_guidance": float((waits & played["alive"]).sum() / played["alive"].sum()),
+            "without_guidance": share(waits),
+            "stale": share(since >= np.where(valid_n > 0, valid_n, np.inf)[:, None]),
             "mended": float(given_nG[:, MENDED].sum()),
         }
+        if "crash" in played:  # a drive may end for other reasons, too
+            numbers["collisions"] = float(((played["crash"] > 0) & alive).any((1, 2)).mean())
+        else:
+            numbers["ended"] = float(played["over"].any(1).mean())
         wants_n = self.meant_nG[:, [HAS_LANE, HAS_SPEED]].any(1)
         if wants_n.any():
             matches = match(self.meant_nG[:, None, None], lane, speed)
             # the whole drive counts, and what follows a collision matches nothing
             lasts = alive[wants_n] & ~waits[wants_n][:, None]
             whole = lane.shape[-1] - self.arrives_n[wants_n]
-            share = (matches[wants_n] * lasts).sum(-1).mean(1) / np.maximum(whole, 1)
-            numbers["match"] = float(share.mean())
+            kept = (matches[wants_n] * lasts).sum(-1).mean(1) / np.maximum(whole, 1)
+            numbers["match"] = float(kept.mean())
         if self.known.any() and given_nG[:, VALID].any():
             numbers["intent_accuracy"] = float(
                 right_intent(given_nG[self.known], self.meant_nG[self.known]).mean()

@@ -9,7 +9,9 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.fast_slow_driving.guidance import (
+    FOREVER,
     STYLES,
+    VALID,
     WIDTH,
     DrivingGuidance,
     checked_guidance,
@@ -79,7 +81,7 @@ def read_sentence(where: str, line: str) -> Sentence:
 def meant_guidance(
     intent: Mapping[str, Any], lane: int, speed: float, lanes: int, speeds: tuple[float, float]
 ) -> np.ndarray:
-    """[G] what an intent means for a car in a lane (from 0) at a speed."""
+    """[G] what an intent means for a car in a lane (from 0) at a speed, to the end of the drive."""
     steps = {"left": -1, "right": 1, "stay": 0}
     where = intent.get("lane")
     goal = where
@@ -95,4 +97,6 @@ def meant_guidance(
         style=intent.get("style", "normal"),
         avoid=list(intent.get("avoid", [])),
     )
-    return np.array(checked_guidance(said, lanes, speeds)).reshape(WIDTH)
+    row = np.array(checked_guidance(said, lanes, speeds)).reshape(WIDTH)
+    row[VALID] = FOREVER
+    return row
