@@ -116,8 +116,8 @@ class PriorAdvisor:
         at, own = self.places(obs)
         other = (at >= 0) & ~own
         both = other.any() and own.any()
-        errors = (float(error[x].mean()) if both else 0.0 for x in (other, own))
-        self.cache.adapt(*errors, self.stale, self.hit_rate, self.again)
+        far, near = (float(error[x].mean()) if both else 0.0 for x in (other, own))
+        self.cache.adapt(far, near, self.stale, self.hit_rate, self.again)
         self._place.clear()
 
     async def check(

@@ -38,8 +38,10 @@ def written_parse(request: pl.ChatRequest) -> dict[str, Any]:
     elif has(SLOW):
         reply["target_speed"] = 20.0
     reply["style"] = "cautious" if has(CAUTIOUS) else "aggressive" if has(AGGRESSIVE) else "normal"
-    avoid = [("lane_change", ("no lane change", "avoid changing"))]
-    avoid.append(("faster", ("not go any faster",)))
+    avoid: list[tuple[str, tuple[str, ...]]] = [
+        ("lane_change", ("no lane change", "avoid changing")),
+        ("faster", ("not go any faster",)),
+    ]
     reply["avoid"] = [name for name, words in avoid if has(words)]
     return reply
 
