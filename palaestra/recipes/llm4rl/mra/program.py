@@ -332,8 +332,9 @@ class PolicySetLearner:
                 paid_n = self.paid(paths)
                 self.return_ZG[z, g] = paid_n.mean()
                 self.spread_G[g] += paid_n.std() / self.modes
-                rewards.append(paths["reward"])
-            self.scale_G[g] = np.std(rewards) or 1.0
+                # games of one mode may all end before those of another
+                rewards.append(np.moveaxis(paths["reward"], 1, 2)[paths["alive"]].ravel())
+            self.scale_G[g] = np.std(np.concatenate(rewards)) or 1.0
         self.mode_G = self.assign()
 
     def assign(self) -> np.ndarray:
