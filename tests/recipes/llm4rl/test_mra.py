@@ -144,6 +144,19 @@ def test_one_mode_says_nothing_and_arms_take_equally_many_steps(context):
     assert max(taken) - min(taken) <= 2 * 8 and arms["mra"]["information"] == 0
 
 
+def test_what_the_bonus_did_is_shown_and_not_how_latents_start(context):
+    """Latents differ from the start; without the bonus the arms mra and latents are the same."""
+    learned = run(context(), modes=3, train=(2, 3), test=(4,), steps=400)
+    none = run(context(), modes=3, train=(2, 3), test=(4,), steps=400, diversity=0.0)
+    idle = run(context(), modes=3, train=(2, 3), test=(4,), steps=2)  # ends where modes were tried
+    for made in (learned, none, idle):
+        arms = made.metrics["arms"]
+        gain = arms["mra"]["information"] - arms["latents"]["information"]
+        assert made.metrics["information_gain"] == gain
+    assert idle.metrics["information"] > 0.05 and learned.metrics["information_gain"] > 0.1
+    assert none.metrics["information_gain"] == 0 == idle.metrics["information_gain"]
+
+
 def test_adapting_moves_the_latent_alone():
     program = LearnPolicySet(**SMALL)
     game = make_game("hunt", 5)
