@@ -399,8 +399,10 @@ def test_a_gymnasium_environment_of_ones_own(context, tmp_path):
     )  # fmt: skip
     found = asyncio.run(made.run(context())).metrics
     assert found["moved"] > 0 and found["success_hard"] == 1
-    with pytest.raises(UserError, match="needs actions that can be counted"):
-        asyncio.run(replace(made, learner="cql").run(context()))
+    asked = []
+    with pytest.raises(UserError, match="actions that can be counted.*take learner=bc"):
+        asyncio.run(replace(made, learner="cql", asked=pl.Scripted(asked.append)).run(context()))
+    assert not asked  # said before a call is paid
     with pytest.raises(UserError, match="is called with the instruction"):
         asyncio.run(replace(made, sim=f"{tmp_path}/own.py:plain").run(context()))
 

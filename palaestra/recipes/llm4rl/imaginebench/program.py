@@ -132,12 +132,17 @@ class LearnFromImagination:
             raise pl.UserError(
                 'imaginebench: no new instructions; add rows such as {"instruction": "...", "level": "hard"}'
             )
+        actions = next(iter(tested.values())).actions
+        if self.learner == "cql" and isinstance(actions, pl.control.Box):
+            raise pl.UserError(
+                "imaginebench: learner=cql needs actions that can be counted, and these are continuous: "
+                "take learner=bc"
+            )
+        embed = pl.tasks.load(self.embed, "function") if self.embed else embed_words
         if ctx.out is not None:
             write_rows(ctx.out / TUNING, training_rows(tested, tasks.real, (*key, "tuning")))
         imagined, refused = await self.imagined(ctx, tested, tasks, key)
-        embed = pl.tasks.load(self.embed, "function") if self.embed else embed_words
         encoder = InstructionEncoder(tasks.real, embed)
-        actions = next(iter(tested.values())).actions
         arms = OfflineArms(
             program=self,
             ctx=ctx,
