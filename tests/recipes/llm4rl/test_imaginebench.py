@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from palaestra.recipes.llm4rl.imaginebench.grid import (
 )
 from palaestra.recipes.llm4rl.imaginebench.imagine import (
     DynamicsCheck,
+    ImaginationLimits,
     draw_question,
     imagine_rollouts,
     reply_form,
@@ -197,7 +199,11 @@ def test_a_question_tells_no_more_than_recorded_rollouts():
     real = play_expert(ColourGrid(), 4, KEY)
     start, text = draw_question(ColourGrid("go to the blue mark"), "go to the blue mark", real, KEY)
     assert any((start == r.obs[0]).all() for r in real) and text.count("A recorded rollout") == 2
-    assert "Instruction: go to the blue mark" in text and "from 0 to 3" in text and "at most 30 steps" in text
+    assert (
+        "Instruction: go to the blue mark" in text
+        and "from 0 to 3" in text
+        and f"at most {2 * max(map(len, real))} steps" in text
+    )
     _, alone = draw_question(ColourGrid(), "x", real[:1], KEY)
     assert "A recorded rollout" not in alone
 
@@ -224,6 +230,40 @@ def test_what_does_not_fit_is_left_out(context):
 
     with pytest.raises(Fault, match="down"):
         ask(pl.Scripted(fail))
+
+
+class LongLine:
+    """100 steps of 39 numbers."""
+
+    agents, horizon, observation, actions, about = 1, 1000, 39, 4, "A line."
+
+
+def test_a_reply_has_room_for_a_rollout_and_what_is_too_long_is_refused_before_it_is_asked(context):
+    """A step spells {"action": 0, "observation": [39 times 0.1234]}, and ", " between two: 344 characters."""
+    obs = np.full((100, 39), 0.1234)
+    real = [replace(rollout(100), obs=obs, next_obs=obs)] * 3
+    requests, said = [], []
+
+    def answer(request):
+        requests.append(request)
+        return {"steps": [{"action": 0, "observation": [0.1] * 39}] * 100}
+
+    ctx = context()
+    ctx.say = said.append
+    ask = lambda **limits: asyncio.run(
+        imagine_rollouts(ctx, pl.Scripted(answer), {"new": LongLine()}, real, 1, KEY, ImaginationLimits(**limits))
+    )
+    with pytest.raises(UserError, match=r"nothing was asked.*context=1[0-9]{5} if.*examples=0 longest=9[0-9],"):
+        ask()
+    assert not requests
+    rollouts, refused = ask(context=200_000)
+    assert len(rollouts) == 1 and not refused and requests[0].max_tokens == pytest.approx(174 * 344, rel=0.01)
+    question = requests[0].messages[0].content
+    assert question.count("A recorded rollout") == 2 and "at most 174 steps" in question  # 60000 / 344
+    assert len(question) <= int(re.findall(r"up to (\d+) tokens", said[0])[0]) < len(question) + 200
+    ask(examples=0, longest=20)
+    assert requests[1].max_tokens == pytest.approx(20 * 344, rel=0.01)
+    assert "A recorded" not in requests[1].messages[0].content and "at most 20 st" in requests[1].messages[0].content
 
 
 def test_the_form_of_a_reply():
@@ -400,7 +440,7 @@ def test_a_gymnasium_environment_of_ones_own(context, tmp_path):
     found = asyncio.run(made.run(context())).metrics
     assert found["moved"] > 0 and found["success_hard"] == 1
     asked = []
-    with pytest.raises(UserError, match="actions that can be counted.*take learner=bc"):
+    with pytest.raises(UserError, match=r"actions that can be counted.*take learner=bc"):
         asyncio.run(replace(made, learner="cql", asked=pl.Scripted(asked.append)).run(context()))
     assert not asked  # said before a call is paid
     with pytest.raises(UserError, match="is called with the instruction"):

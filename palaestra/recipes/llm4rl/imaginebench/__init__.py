@@ -23,8 +23,12 @@ tested with.
 
 The model sees the simulator's `about`, two recorded rollouts, the instruction, and the first observation of
 a recorded rollout; it writes actions and observations as JSON. What does not fit in two tries is left out
-and counted. `sft.jsonl` in the run folder has the recorded rollouts as rows to fine-tune a model on, which
-then is `asked` (KALM: prediction of a step, explanation and generation of a rollout):
+and counted. Before it is asked the run says how long questions and replies are, and refuses what does not
+fit `context` (32768 tokens): 100 steps of 39 numbers with two examples can take 130000. Then name the
+model's context, show fewer (`examples=0`), or let rollouts be shorter (`longest=50`).
+
+`sft.jsonl` in the run folder has the recorded rollouts as rows to fine-tune a model on, which then is
+`asked` (KALM: prediction of a step, explanation and generation of a rollout):
 
     palaestra train sft --data RUN/sft.jsonl --model DIR
 
@@ -127,9 +131,13 @@ def build(
     embed: str = "",
     steps: int = 30,
     games: int = 32,
+    examples: int = 2,
+    longest: int = 0,
+    context: int = 32_768,
 ) -> LearnFromImagination:
     """`asked` imagines `each` rollouts of every new instruction in the file `rollouts`; `sim` is FILE.py:NAME,
-    called with an instruction; see `LearnFromImagination`.
+    called with an instruction; `context` is how many tokens a question and its reply may have; see
+    `LearnFromImagination`.
     """
     return LearnFromImagination(
         asked=asked,
@@ -142,6 +150,9 @@ def build(
         embed=embed,
         steps=steps,
         games=games,
+        examples=examples,
+        longest=longest,
+        context=context,
     )
 
 
