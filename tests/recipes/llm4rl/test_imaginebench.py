@@ -29,7 +29,7 @@ from palaestra.recipes.llm4rl.imaginebench.imagine import (
     steps_of,
     training_rows,
 )
-from palaestra.recipes.llm4rl.imaginebench.program import play_expert, successes
+from palaestra.recipes.llm4rl.imaginebench.program import play_expert, successes, why_no_success
 from palaestra.recipes.llm4rl.imaginebench.rollouts import (
     InstructionEncoder,
     TaskRollout,
@@ -173,6 +173,10 @@ def test_a_file_of_rollouts(tmp_path):
         ([{"instruction": "a"}], 'row without "observations"'),
         ([{"instruction": "a", "imagined": True}], 'row without "observations"'),
         ([ROWS[2]], 'no recorded rollout of the level "train"'),
+        ([{**ROWS[0], "over": "false"}], """row 1: "over" is 'false'"""),
+        ([ROWS[0], {**ROWS[0], "over": [False, True]}], 'row 2: "over" is .False, True.'),
+        ([{**ROWS[0], "over": 2}], 'row 1: "over" is 2'),
+        ([{**ROWS[0], "imagined": "false"}], """row 1: "imagined" is 'false'; it is true or false"""),
         ([{**ROWS[0], "rewards": [1]}], "2 actions need as many rewards"),
         ([{k: v for k, v in ROWS[0].items() if k != "rewards"}], "rewards"),
         ([{**ROWS[0], "observations": [[0], [float("nan")], [1]]}], "not finite"),
@@ -184,6 +188,12 @@ def test_a_file_of_rollouts(tmp_path):
 def test_what_is_wrong_with_a_file_is_said(tmp_path, rows, why):
     with pytest.raises(UserError, match=why):
         read_tasks(write(tmp_path / "own.jsonl", rows))
+
+
+def test_flags_are_booleans_or_numbers(tmp_path):
+    given = [{**ROWS[0], "over": x} for x in (1, 0, True, False, 1.0, None)]
+    tasks, _ = read_tasks(write(tmp_path / "own.jsonl", [{**r, "imagined": 0} for r in given]))
+    assert [r.over for r in tasks.real] == [True, False, True, False, True, False]
 
 
 def test_rollouts_have_to_fit_the_simulator(tmp_path):
@@ -337,6 +347,30 @@ def test_successes():
         True,
         False,
     ]
+
+
+def test_that_no_recorded_rollout_is_a_success_is_said(context, tmp_path, monkeypatch):
+    """A simulator that pays -1 a step: 2 and 3 steps pay -2 and -3."""
+    monkeypatch.setattr(program, "UPDATES", 1)
+    costs = [rollout(2, paid=-1.0), rollout(3, paid=-1.0)]
+    said = why_no_success(costs, ColourGrid(), None)
+    assert "no recorded rollout" in said and "pay -3 to -2" in said and "threshold=RETURN" in said
+    assert not why_no_success(costs, ColourGrid(), -2.5)
+    assert "pays threshold=-1.5" in why_no_success(costs, ColourGrid(), -1.5)
+    assert not why_no_success([*costs, rollout(paid=1.0)], ColourGrid(), None)
+    assert why_no_success([*costs, rollout(paid=1.0, over=False)], ColourGrid(), None)
+    telling = ColourGrid()
+    object.__setattr__(telling, "facts", lambda state: {"success": np.zeros((1, 1))})
+    assert not why_no_success(costs, telling, None)
+    (tmp_path / "line.py").write_text("from tests.recipes.llm4rl.test_imaginebench import Line\n")
+    rows = [walk("a", 1, rewards=[-1] * 3), {"instruction": "b", "level": "hard"}, walk("b", -1, imagined=True)]
+    made = imaginebench.build(
+        sim=f"{tmp_path}/line.py:Line", rollouts=write(tmp_path / "own.jsonl", rows), steps=1, games=2
+    )
+    ctx, lines = context(), []
+    ctx.say = lines.append
+    asyncio.run(made.run(ctx))
+    assert any("they pay -3 to -3" in line for line in lines)
 
 
 class Line:

@@ -8,7 +8,8 @@ model imagines of new instructions.
 s is the observation with the instruction behind it. Levels are "train", "rephrase" (the same tasks in other
 words), "easy" (variations), "hard" (compositions), or any names of yours; the measure is the share of
 successes in each, beside the return, and the gap to a policy that learns from real rollouts of the same
-new tasks (arXiv:2505.10010).
+new tasks (arXiv:2505.10010). A success is a game that ends in a step which pays more than 0, or has the
+simulator's fact "success"; where a step costs, say what return is one: `threshold=-20`.
 
     palaestra train imaginebench sim=FILE.py:make rollouts=FILE.jsonl asked="endpoint(url='...',model='...')"
     palaestra train imaginebench sim=FILE.py:make rollouts=FILE.jsonl learner=bc asked=DIR

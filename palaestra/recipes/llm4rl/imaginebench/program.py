@@ -152,6 +152,8 @@ class LearnFromImagination:
                 "imaginebench: learner=cql needs actions that can be counted, and these are continuous: "
                 "take learner=bc"
             )
+        if why := why_no_success(tasks.real, next(iter(tested.values())), self.threshold):
+            ctx.say(why)
         embed = pl.tasks.load(self.embed, "function") if self.embed else embed_words
         if ctx.out is not None:
             rows = training_rows(tested, tasks.real, (*key, "tuning"), self.limits)
@@ -450,6 +452,28 @@ def successes(paths: pl.control.Paths, threshold: float | None) -> np.ndarray:
     if "success" in paths:
         good = (paths["success"] > 0) & paths["alive"][:, None]
     return np.asarray(good.any((1, 2)))
+
+
+def why_no_success(
+    real: Sequence[TaskRollout], sim: pl.control.Simulator, threshold: float | None
+) -> str:
+    """What to say where not one recorded rollout is a success by the rule of `successes`, so that the share
+    of successes may be 0 whatever is learned; "" where one is, or the simulator has the fact "success".
+    """
+    if threshold is None:
+        facts = pl.control.TellsFacts
+        if isinstance(sim, facts) and "success" in sim.facts(sim.reset(pl.rng_of(("facts",)), 1)):
+            return ""
+        won, rule = [r.over and r.reward[-1] > 0 for r in real], 'is "over" and pays above 0 last'
+    else:
+        won, rule = [r.reward.sum() >= threshold for r in real], f"pays threshold={threshold:g}"
+    if any(won):
+        return ""
+    paid = [float(r.reward.sum()) for r in real]
+    return (
+        f"no recorded rollout {rule}, so none counts as a success, and a policy that does as well has 0% in "
+        f"every level; they pay {min(paid):.4g} to {max(paid):.4g}: say what a success pays, threshold=RETURN"
+    )
 
 
 def clone_behaviour(
