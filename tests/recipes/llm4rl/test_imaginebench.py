@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -21,13 +22,14 @@ from palaestra.recipes.llm4rl.imaginebench.grid import (
 )
 from palaestra.recipes.llm4rl.imaginebench.imagine import (
     DynamicsCheck,
+    ImaginationLimits,
     draw_question,
     imagine_rollouts,
     reply_form,
     steps_of,
     training_rows,
 )
-from palaestra.recipes.llm4rl.imaginebench.program import play_expert, successes
+from palaestra.recipes.llm4rl.imaginebench.program import play_expert, successes, why_no_success
 from palaestra.recipes.llm4rl.imaginebench.rollouts import (
     InstructionEncoder,
     TaskRollout,
@@ -171,6 +173,10 @@ def test_a_file_of_rollouts(tmp_path):
         ([{"instruction": "a"}], 'row without "observations"'),
         ([{"instruction": "a", "imagined": True}], 'row without "observations"'),
         ([ROWS[2]], 'no recorded rollout of the level "train"'),
+        ([{**ROWS[0], "over": "false"}], """row 1: "over" is 'false'"""),
+        ([ROWS[0], {**ROWS[0], "over": [False, True]}], 'row 2: "over" is .False, True.'),
+        ([{**ROWS[0], "over": 2}], 'row 1: "over" is 2'),
+        ([{**ROWS[0], "imagined": "false"}], """row 1: "imagined" is 'false'; it is true or false"""),
         ([{**ROWS[0], "rewards": [1]}], "2 actions need as many rewards"),
         ([{k: v for k, v in ROWS[0].items() if k != "rewards"}], "rewards"),
         ([{**ROWS[0], "observations": [[0], [float("nan")], [1]]}], "not finite"),
@@ -182,6 +188,12 @@ def test_a_file_of_rollouts(tmp_path):
 def test_what_is_wrong_with_a_file_is_said(tmp_path, rows, why):
     with pytest.raises(UserError, match=why):
         read_tasks(write(tmp_path / "own.jsonl", rows))
+
+
+def test_flags_are_booleans_or_numbers(tmp_path):
+    given = [{**ROWS[0], "over": x} for x in (1, 0, True, False, 1.0, None)]
+    tasks, _ = read_tasks(write(tmp_path / "own.jsonl", [{**r, "imagined": 0} for r in given]))
+    assert [r.over for r in tasks.real] == [True, False, True, False, True, False]
 
 
 def test_rollouts_have_to_fit_the_simulator(tmp_path):
@@ -197,7 +209,11 @@ def test_a_question_tells_no_more_than_recorded_rollouts():
     real = play_expert(ColourGrid(), 4, KEY)
     start, text = draw_question(ColourGrid("go to the blue mark"), "go to the blue mark", real, KEY)
     assert any((start == r.obs[0]).all() for r in real) and text.count("A recorded rollout") == 2
-    assert "Instruction: go to the blue mark" in text and "from 0 to 3" in text and "at most 30 steps" in text
+    assert (
+        "Instruction: go to the blue mark" in text
+        and "from 0 to 3" in text
+        and f"at most {2 * max(map(len, real))} steps" in text
+    )
     _, alone = draw_question(ColourGrid(), "x", real[:1], KEY)
     assert "A recorded rollout" not in alone
 
@@ -224,6 +240,40 @@ def test_what_does_not_fit_is_left_out(context):
 
     with pytest.raises(Fault, match="down"):
         ask(pl.Scripted(fail))
+
+
+class LongLine:
+    """100 steps of 39 numbers."""
+
+    agents, horizon, observation, actions, about = 1, 1000, 39, 4, "A line."
+
+
+def test_a_reply_has_room_for_a_rollout_and_what_is_too_long_is_refused_before_it_is_asked(context):
+    """A step spells {"action": 0, "observation": [39 times 0.1234]}, and ", " between two: 344 characters."""
+    obs = np.full((100, 39), 0.1234)
+    real = [replace(rollout(100), obs=obs, next_obs=obs)] * 3
+    requests, said = [], []
+
+    def answer(request):
+        requests.append(request)
+        return {"steps": [{"action": 0, "observation": [0.1] * 39}] * 100}
+
+    ctx = context()
+    ctx.say = said.append
+    ask = lambda **limits: asyncio.run(
+        imagine_rollouts(ctx, pl.Scripted(answer), {"new": LongLine()}, real, 1, KEY, ImaginationLimits(**limits))
+    )
+    with pytest.raises(UserError, match=r"nothing was asked.*context=1[0-9]{5} if.*examples=0 longest=9[0-9],"):
+        ask()
+    assert not requests
+    rollouts, refused = ask(context=200_000)
+    assert len(rollouts) == 1 and not refused and requests[0].max_tokens == pytest.approx(174 * 344, rel=0.01)
+    question = requests[0].messages[0].content
+    assert question.count("A recorded rollout") == 2 and "at most 174 steps" in question  # 60000 / 344
+    assert len(question) <= int(re.findall(r"up to (\d+) tokens", said[0])[0]) < len(question) + 200
+    ask(examples=0, longest=20)
+    assert requests[1].max_tokens == pytest.approx(20 * 344, rel=0.01)
+    assert "A recorded" not in requests[1].messages[0].content and "at most 20 st" in requests[1].messages[0].content
 
 
 def test_the_form_of_a_reply():
@@ -297,6 +347,30 @@ def test_successes():
         True,
         False,
     ]
+
+
+def test_that_no_recorded_rollout_is_a_success_is_said(context, tmp_path, monkeypatch):
+    """A simulator that pays -1 a step: 2 and 3 steps pay -2 and -3."""
+    monkeypatch.setattr(program, "UPDATES", 1)
+    costs = [rollout(2, paid=-1.0), rollout(3, paid=-1.0)]
+    said = why_no_success(costs, ColourGrid(), None)
+    assert "no recorded rollout" in said and "pay -3 to -2" in said and "threshold=RETURN" in said
+    assert not why_no_success(costs, ColourGrid(), -2.5)
+    assert "pays threshold=-1.5" in why_no_success(costs, ColourGrid(), -1.5)
+    assert not why_no_success([*costs, rollout(paid=1.0)], ColourGrid(), None)
+    assert why_no_success([*costs, rollout(paid=1.0, over=False)], ColourGrid(), None)
+    telling = ColourGrid()
+    object.__setattr__(telling, "facts", lambda state: {"success": np.zeros((1, 1))})
+    assert not why_no_success(costs, telling, None)
+    (tmp_path / "line.py").write_text("from tests.recipes.llm4rl.test_imaginebench import Line\n")
+    rows = [walk("a", 1, rewards=[-1] * 3), {"instruction": "b", "level": "hard"}, walk("b", -1, imagined=True)]
+    made = imaginebench.build(
+        sim=f"{tmp_path}/line.py:Line", rollouts=write(tmp_path / "own.jsonl", rows), steps=1, games=2
+    )
+    ctx, lines = context(), []
+    ctx.say = lines.append
+    asyncio.run(made.run(ctx))
+    assert any("they pay -3 to -3" in line for line in lines)
 
 
 class Line:
@@ -399,8 +473,10 @@ def test_a_gymnasium_environment_of_ones_own(context, tmp_path):
     )  # fmt: skip
     found = asyncio.run(made.run(context())).metrics
     assert found["moved"] > 0 and found["success_hard"] == 1
-    with pytest.raises(UserError, match="needs actions that can be counted"):
-        asyncio.run(replace(made, learner="cql").run(context()))
+    asked = []
+    with pytest.raises(UserError, match=r"actions that can be counted.*take learner=bc"):
+        asyncio.run(replace(made, learner="cql", asked=pl.Scripted(asked.append)).run(context()))
+    assert not asked  # said before a call is paid
     with pytest.raises(UserError, match="is called with the instruction"):
         asyncio.run(replace(made, sim=f"{tmp_path}/own.py:plain").run(context()))
 

@@ -144,6 +144,19 @@ def test_one_mode_says_nothing_and_arms_take_equally_many_steps(context):
     assert max(taken) - min(taken) <= 2 * 8 and arms["mra"]["information"] == 0
 
 
+def test_what_the_bonus_did_is_shown_and_not_how_latents_start(context):
+    """Latents differ from the start; without the bonus the arms mra and latents are the same."""
+    learned = run(context(), modes=3, train=(2, 3), test=(4,), steps=400)
+    none = run(context(), modes=3, train=(2, 3), test=(4,), steps=400, diversity=0.0)
+    idle = run(context(), modes=3, train=(2, 3), test=(4,), steps=2)  # ends where modes were tried
+    for made in (learned, none, idle):
+        arms = made.metrics["arms"]
+        gain = arms["mra"]["information"] - arms["latents"]["information"]
+        assert made.metrics["information_gain"] == gain
+    assert idle.metrics["information"] > 0.05 and learned.metrics["information_gain"] > 0.1
+    assert none.metrics["information_gain"] == 0 == idle.metrics["information_gain"]
+
+
 def test_adapting_moves_the_latent_alone():
     program = LearnPolicySet(**SMALL)
     game = make_game("hunt", 5)
@@ -181,6 +194,17 @@ class Line:
         return after, -np.abs(after), np.zeros(len(after), bool)
 
 
+class Ends(Line):
+    """Of two actions, the first ends a game."""
+
+    def __init__(self, agents):
+        super().__init__(agents)
+        self.horizon, self.actions = 12, 2
+
+    def step(self, state, act, rng):
+        return state, np.full(act.shape, 1.0 + act[:, :1]), (act == 0).any(1)
+
+
 def seven(agents):
     return Line(7)
 
@@ -195,6 +219,21 @@ def test_a_simulator_of_ones_own_with_continuous_actions(context, tmp_path):
     arms = run(context(), sim=f"{tmp_path}/own.py:Line", layout="1,1*(n-1)", train=(1, 2), test=(3,)).metrics["arms"]
     assert np.isfinite(arms["mra"]["information"]) and arms["mra"]["information"] != 0
     assert "exploitability" not in arms["mra"]
+
+
+def test_games_may_end_after_unequal_steps(context, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    spec = f"{tmp_path}/own.py:Ends"
+    arms = run(context(), sim=spec, layout="1,1*(n-1)", train=(1, 2), test=(3,)).metrics["arms"]
+    assert arms["mra"]["return"] >= 1
+    game, paid = make_game(spec, 1), list[float]()
+    learner = PolicySetLearner(LearnPolicySet(**SMALL), {1: game}, 4, 1.0, 0, KEY)
+    for z in range(4):
+        act = learner.policies.play(z, game.entities).act
+        paths = pl.control.play_games(game.sim, act, 2, (*KEY, 0, "first", 0, z))
+        for reward, over in zip(paths["reward"][:, 0], paths["over"], strict=True):
+            paid += reward[: over.tolist().index(True) + 1].tolist()  # no step behind an end
+    assert learner.scale_G[0] == pytest.approx(np.std(paid))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ model imagines of new instructions.
 s is the observation with the instruction behind it. Levels are "train", "rephrase" (the same tasks in other
 words), "easy" (variations), "hard" (compositions), or any names of yours; the measure is the share of
 successes in each, beside the return, and the gap to a policy that learns from real rollouts of the same
-new tasks (arXiv:2505.10010).
+new tasks (arXiv:2505.10010). A success is a game that ends in a step which pays more than 0, or has the
+simulator's fact "success"; where a step costs, say what return is one: `threshold=-20`.
 
     palaestra train imaginebench sim=FILE.py:make rollouts=FILE.jsonl asked="endpoint(url='...',model='...')"
     palaestra train imaginebench sim=FILE.py:make rollouts=FILE.jsonl learner=bc asked=DIR
@@ -23,8 +24,12 @@ tested with.
 
 The model sees the simulator's `about`, two recorded rollouts, the instruction, and the first observation of
 a recorded rollout; it writes actions and observations as JSON. What does not fit in two tries is left out
-and counted. `sft.jsonl` in the run folder has the recorded rollouts as rows to fine-tune a model on, which
-then is `asked` (KALM: prediction of a step, explanation and generation of a rollout):
+and counted. Before it is asked the run says how long questions and replies are, and refuses what does not
+fit `context` (32768 tokens): 100 steps of 39 numbers with two examples can take 130000. Then name the
+model's context, show fewer (`examples=0`), or let rollouts be shorter (`longest=50`).
+
+`sft.jsonl` in the run folder has the recorded rollouts as rows to fine-tune a model on, which then is
+`asked` (KALM: prediction of a step, explanation and generation of a rollout):
 
     palaestra train sft --data RUN/sft.jsonl --model DIR
 
@@ -128,9 +133,13 @@ def build(
     embed: str = "",
     steps: int = 30,
     games: int = 32,
+    examples: int = 2,
+    longest: int = 0,
+    context: int = 32_768,
 ) -> LearnFromImagination:
     """`asked` imagines `each` rollouts of every new instruction in the file `rollouts`; `sim` is FILE.py:NAME,
-    called with an instruction; see `LearnFromImagination`.
+    called with an instruction; `context` is how many tokens a question and its reply may have; see
+    `LearnFromImagination`.
     """
     return LearnFromImagination(
         asked=asked,
@@ -143,6 +152,9 @@ def build(
         embed=embed,
         steps=steps,
         games=games,
+        examples=examples,
+        longest=longest,
+        context=context,
     )
 
 

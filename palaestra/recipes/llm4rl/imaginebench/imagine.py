@@ -16,7 +16,9 @@ import palaestra as pl
 from palaestra.recipes.llm4rl.imaginebench.rollouts import TaskRollout, pay_success
 
 ASKS = 2
-EXAMPLES = 2  # recorded rollouts that a question shows
+LONGER = 2  # times the steps of the longest recorded rollout that an imagined one may have
+LEAST = 4096  # tokens of a reply, where there is room
+READ = 60_000  # characters of a reply, of which some more are searched for JSON
 HINGES, RIDGE = 16, 0.1
 KEPT_REAL = 0.99  # share of recorded steps, not fitted to, that are near enough in a number
 NEAR = 0.1  # deviations
@@ -26,7 +28,7 @@ QUESTION = """{about}
 {examples}
 
 Imagine a rollout in which an agent carries out the next instruction, step by step until it is done. \
-Observations have {width} numbers, {actions}. Give at most {horizon} steps, each with the action and the \
+Observations have {width} numbers, {actions}. Give at most {most} steps, each with the action and the \
 observation after it.
 
 Instruction: {instruction}
@@ -34,6 +36,60 @@ Start: {start}
 """
 SCHEMA = """
 Answer with JSON only: {"steps": [{"action": ..., "observation": [...]}, ...]}"""
+
+
+@pl.value_class
+class ImaginationLimits:
+    """How long questions and replies may be. A token is taken for a character, as digits and commas often are.
+
+    Args:
+        examples: recorded rollouts that a question shows.
+        longest: steps of an imagined rollout; 0 = twice those of the longest recorded one.
+        context: tokens of a question and its reply together.
+    """
+
+    examples: int = 2
+    longest: int = 0
+    context: int = 32_768
+
+    def most(self, sim: pl.control.Simulator, real: Sequence[TaskRollout]) -> int:
+        """Steps of an imagined rollout, within the simulator's horizon and what is read of a reply."""
+        long = max(real, key=len)
+        read = READ * len(long) // len(spell_steps(long))
+        return max(1, min(sim.horizon, self.longest or LONGER * len(long), read))
+
+    def room(
+        self,
+        ctx: pl.Context,
+        sims: Mapping[str, pl.control.Simulator],
+        real: Sequence[TaskRollout],
+        questions: int,
+    ) -> int:
+        """Tokens that a reply may have, by the longest recorded rollout, and says so.
+
+        Raises UserError where a question and its reply are longer than the context.
+        """
+        long = max(real, key=len)
+        shown = min(self.examples, len(real) - 1)
+        text, sim = max(sims.items(), key=lambda named: self.most(named[1], real))
+        most, each = self.most(sim, real), len(spell_steps(long)) / len(long)
+        form = len(json.dumps(reply_form(sim).model_json_schema())) + 100  # and words about it
+        spell = lambda n: len(spell_question(sim, text, long.obs[0], [long] * n, most)) + form
+        question, reply = spell(shown), round(most * each)
+        says = (
+            f"questions with {shown} recorded rollouts (the longest has {len(long)} steps) have up to "
+            f"{question} tokens, and replies of up to {most} steps {reply}"
+        )
+        if question + reply > self.context:
+            fits = int((self.context - spell(0)) / each)
+            shorter = f", or examples=0 longest={fits}" if 0 < fits < most else ", or examples=0"
+            raise pl.UserError(
+                f"imaginebench: {says}, more than context={self.context}; nothing was asked. Take "
+                f"context={question + reply} if the model takes so many{shorter}, or rows of the file "
+                'with "imagined": true, which another program wrote'
+            )
+        ctx.say(f"{questions} rollouts are asked for: {says}")
+        return max(reply, min(LEAST, self.context - question))
 
 
 class ImaginedStep(BaseModel):
@@ -91,9 +147,10 @@ def spell_question(
     instruction: str,
     start: np.ndarray,
     examples: Sequence[TaskRollout],
+    most: int,
 ) -> str:
-    """What an imagined rollout is asked for with: the simulator, recorded rollouts, the instruction and
-    the first observation [O].
+    """What an imagined rollout of at most so many steps is asked for with: the simulator, recorded
+    rollouts, the instruction and the first observation [O].
     """
     box = sim.actions if isinstance(sim.actions, pl.control.Box) else None
     actions = (
@@ -111,7 +168,7 @@ def spell_question(
         examples=shown,
         width=sim.observation,
         actions=actions,
-        horizon=sim.horizon,
+        most=most,
         instruction=instruction,
         start=spell_row(start),
     )
@@ -122,13 +179,13 @@ def draw_question(
     instruction: str,
     real: Sequence[TaskRollout],
     key: pl.Key,
+    limits: ImaginationLimits = ImaginationLimits(),
 ) -> tuple[np.ndarray, str]:
-    """A first observation of a recorded rollout, and the question with it and two other rollouts."""
+    """A first observation of a recorded rollout, and the question with it and other rollouts."""
     order = pl.rng_of(key).permutation(len(real))
     start = real[int(order[0])].obs[0]
-    return start, spell_question(
-        sim, instruction, start, [real[int(i)] for i in order[1 : EXAMPLES + 1]]
-    )
+    others = [real[int(i)] for i in order[1 : limits.examples + 1]]
+    return start, spell_question(sim, instruction, start, others, limits.most(sim, real))
 
 
 async def imagine_rollouts(
@@ -138,19 +195,22 @@ async def imagine_rollouts(
     real: Sequence[TaskRollout],
     each: int,
     key: pl.Key,
+    limits: ImaginationLimits = ImaginationLimits(),
 ) -> tuple[list[TaskRollout], int]:
     """`each` rollouts for every instruction of `sims`, and the number of replies that did not fit.
 
-    They say nothing of rewards, see `pay_success`.
+    They say nothing of rewards, see `pay_success`. Raises UserError before a question is asked where they
+    would be longer than the limits.
     """
+    room = limits.room(ctx, sims, real, each * len(sims))
 
     async def one(i: int, number: int, text: str, sim: pl.control.Simulator) -> TaskRollout | None:
-        start, question = draw_question(sim, text, real, (*key, i, number))
+        start, question = draw_question(sim, text, real, (*key, i, number), limits)
         request = pl.ChatRequest(
             messages=pl.services.question_messages(question),
             temperature=1.0,
             seed=i * each + number,
-            max_tokens=4096,
+            max_tokens=room,
         )
         try:
             reply = await ctx.ask_for(source, request, reply_form(sim), asks=ASKS)
@@ -184,7 +244,10 @@ def rollout_of(reply: ImaginedSteps, text: str, start: np.ndarray) -> TaskRollou
 
 
 def training_rows(
-    sims: Mapping[str, pl.control.Simulator], real: Sequence[TaskRollout], key: pl.Key
+    sims: Mapping[str, pl.control.Simulator],
+    real: Sequence[TaskRollout],
+    key: pl.Key,
+    limits: ImaginationLimits = ImaginationLimits(),
 ) -> list[dict[str, str]]:
     """Rows for supervised fine-tuning of a model that is to imagine: of every recorded rollout the
     prediction of a step, its instruction from its steps, and the rollout from its instruction.
@@ -193,9 +256,10 @@ def training_rows(
     for i, r in enumerate(real):
         rng = pl.rng_of((*key, i))
         t = int(rng.integers(len(r)))
-        about = str(getattr(sims[r.instruction], "about", "") or "An agent acts in a simulator.")
-        others = [real[int(j)] for j in rng.permutation(len(real)) if j != i][:EXAMPLES]
-        question = spell_question(sims[r.instruction], r.instruction, r.obs[0], others)
+        sim = sims[r.instruction]
+        about = str(getattr(sim, "about", "") or "An agent acts in a simulator.")
+        others = [real[int(j)] for j in rng.permutation(len(real)) if j != i][: limits.examples]
+        question = spell_question(sim, r.instruction, r.obs[0], others, limits.most(sim, real))
         step = f"Observation: {spell_row(r.obs[t])}\nAction: {spell_row(r.act[t])}"
         from_start = f"From {spell_row(r.obs[0])}: {spell_steps(r)}"
         rows += [

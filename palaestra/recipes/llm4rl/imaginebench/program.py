@@ -15,6 +15,7 @@ import palaestra as pl
 from palaestra.recipes.llm4rl.imaginebench.grid import RECORDED, ColourGrid, instructions
 from palaestra.recipes.llm4rl.imaginebench.imagine import (
     DynamicsCheck,
+    ImaginationLimits,
     imagine_rollouts,
     steps_of,
     training_rows,
@@ -62,6 +63,10 @@ class LearnFromImagination:
         imagination: "none" = the guided arm has recorded rollouts alone.
         threshold: a game is a success that pays so much; None = the simulator's fact "success", else that
             it ended, not at its limit of time, in a step that paid more than 0.
+        examples: recorded rollouts that a question shows.
+        longest: steps of an imagined rollout; 0 = twice those of the longest recorded one.
+        context: tokens of a question and its reply, which the model takes; longer ones are refused before
+            anything is asked.
         embed: FILE.py:NAME, from an instruction to numbers; "" = `embed_words`.
         steps: of 100 updates.
         games: of a test, for every instruction.
@@ -77,6 +82,9 @@ class LearnFromImagination:
     embed: str = ""
     steps: int = 30
     games: int = 32
+    examples: int = 2
+    longest: int = 0
+    context: int = 32_768
     alpha: float = 10.0
     lr: float = 5e-4
     gamma: float = 0.97
@@ -89,11 +97,17 @@ class LearnFromImagination:
                 raise pl.UserError(f"imaginebench: {name} is 1 or more")
         if self.games < 2:
             raise pl.UserError("imaginebench: games is 2 or more")
+        if min(self.examples, self.longest) < 0:
+            raise pl.UserError("imaginebench: examples and longest are 0 or more")
         if bool(self.sim) != bool(self.rollouts):
             raise pl.UserError(
                 "imaginebench: sim=FILE.py:NAME and rollouts=FILE.jsonl belong together: rollouts that were "
                 "recorded in the simulator, and the simulator that tests the policies"
             )
+
+    @property
+    def limits(self) -> ImaginationLimits:
+        return ImaginationLimits(examples=self.examples, longest=self.longest, context=self.context)
 
     @property
     def source(self) -> pl.Source:
@@ -132,12 +146,20 @@ class LearnFromImagination:
             raise pl.UserError(
                 'imaginebench: no new instructions; add rows such as {"instruction": "...", "level": "hard"}'
             )
-        if ctx.out is not None:
-            write_rows(ctx.out / TUNING, training_rows(tested, tasks.real, (*key, "tuning")))
-        imagined, refused = await self.imagined(ctx, tested, tasks, key)
-        embed = pl.tasks.load(self.embed, "function") if self.embed else embed_words
-        encoder = InstructionEncoder(tasks.real, embed)
         actions = next(iter(tested.values())).actions
+        if self.learner == "cql" and isinstance(actions, pl.control.Box):
+            raise pl.UserError(
+                "imaginebench: learner=cql needs actions that can be counted, and these are continuous: "
+                "take learner=bc"
+            )
+        if why := why_no_success(tasks.real, next(iter(tested.values())), self.threshold):
+            ctx.say(why)
+        embed = pl.tasks.load(self.embed, "function") if self.embed else embed_words
+        if ctx.out is not None:
+            rows = training_rows(tested, tasks.real, (*key, "tuning"), self.limits)
+            write_rows(ctx.out / TUNING, rows)
+        imagined, refused = await self.imagined(ctx, tested, tasks, key)
+        encoder = InstructionEncoder(tasks.real, embed)
         arms = OfflineArms(
             program=self,
             ctx=ctx,
@@ -186,7 +208,7 @@ class LearnFromImagination:
             return given, 0
         unseen = {text: sims[text] for text in tasks.unseen}
         written, refused = await imagine_rollouts(
-            ctx, self.source, unseen, tasks.real, self.each, (*key, "imagined")
+            ctx, self.source, unseen, tasks.real, self.each, (*key, "imagined"), self.limits
         )
         if refused:
             ctx.say(f"{refused} replies were no rollout that fits the simulator, and are left out")
@@ -430,6 +452,28 @@ def successes(paths: pl.control.Paths, threshold: float | None) -> np.ndarray:
     if "success" in paths:
         good = (paths["success"] > 0) & paths["alive"][:, None]
     return np.asarray(good.any((1, 2)))
+
+
+def why_no_success(
+    real: Sequence[TaskRollout], sim: pl.control.Simulator, threshold: float | None
+) -> str:
+    """What to say where not one recorded rollout is a success by the rule of `successes`, so that the share
+    of successes may be 0 whatever is learned; "" where one is, or the simulator has the fact "success".
+    """
+    if threshold is None:
+        facts = pl.control.TellsFacts
+        if isinstance(sim, facts) and "success" in sim.facts(sim.reset(pl.rng_of(("facts",)), 1)):
+            return ""
+        won, rule = [r.over and r.reward[-1] > 0 for r in real], 'is "over" and pays above 0 last'
+    else:
+        won, rule = [r.reward.sum() >= threshold for r in real], f"pays threshold={threshold:g}"
+    if any(won):
+        return ""
+    paid = [float(r.reward.sum()) for r in real]
+    return (
+        f"no recorded rollout {rule}, so none counts as a success, and a policy that does as well has 0% in "
+        f"every level; they pay {min(paid):.4g} to {max(paid):.4g}: say what a success pays, threshold=RETURN"
+    )
 
 
 def clone_behaviour(

@@ -81,7 +81,7 @@ def read_tasks(path: str) -> tuple[OfflineTasks, int]:
         text = row.get("instruction")
         if not isinstance(text, str) or not text.strip():
             raise pl.UserError(f'{where}: it has no "instruction", a text')
-        text, imagined = text.strip(), bool(row.get("imagined", False))
+        text, imagined = text.strip(), read_flag(row, "imagined", False, where)
         given = row.get("level")
         if given is not None or not imagined:
             level = str(given or TRAIN)
@@ -124,9 +124,21 @@ def pay_success(rollout: TaskRollout, real: Sequence[TaskRollout]) -> TaskRollou
     return replace(rollout, reward=np.eye(len(rollout))[-1] * paid)
 
 
+def read_flag(row: Mapping[str, Any], name: str, otherwise: bool, where: str) -> bool:
+    """True or false, also as 1 or 0; `otherwise` where a row has none. Raises UserError for anything else."""
+    value = row.get(name)
+    if value is None:
+        return otherwise
+    if not isinstance(value, (bool, int, float)) or value not in (0, 1):
+        raise pl.UserError(
+            f'{where}: "{name}" is {value!r}; it is true or false (1 or 0) for the whole rollout'
+        )
+    return bool(value)
+
+
 def read_rollout(row: Mapping[str, Any], text: str, where: str) -> tuple[TaskRollout, int]:
     """A row's rollout, and how many steps of it are left out (0 or 1)."""
-    imagined = bool(row.get("imagined", False))
+    imagined = read_flag(row, "imagined", False, where)
     try:
         obs = np.array(row["observations"], float)
         act = np.array(row["actions"], float)
@@ -146,7 +158,7 @@ def read_rollout(row: Mapping[str, Any], text: str, where: str) -> tuple[TaskRol
     unpaid = imagined and row.get("rewards") is None
     if not all(np.isfinite(x).all() for x in (obs, act, *(() if unpaid else (reward,)))):
         raise pl.UserError(f"{where}: it has numbers that are not finite")
-    over = bool(row.get("over", imagined))
+    over = read_flag(row, "over", imagined, where)
     after = obs[1:] if len(obs) == T + 1 else np.concatenate([obs[1:], obs[-1:]])
     kept = T if over or len(obs) == T + 1 else T - 1
     rollout = TaskRollout(

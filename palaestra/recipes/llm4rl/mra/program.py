@@ -138,12 +138,16 @@ class LearnPolicySet:
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         own = results["mra"]
-        ctx.log({"arm": "mra", "information": own["information"], "return": own["return"]})
+        shown = {
+            "information": own["information"],
+            "information_gain": own["information"] - results["latents"]["information"],
+        }
+        ctx.log({"arm": "mra", "return": own["return"], **shown})
         return pl.Result(
             metrics={
                 **pl.control.arm_summary(results, "mra"),
                 "unseen_gain": own["unseen"] - results["none"]["unseen"],
-                "information": own["information"],
+                **shown,
                 "sampled_tokens": 0,
             },
             artifacts={} if ctx.out is None else {"agent": str(ctx.out / "policy")},
@@ -332,8 +336,9 @@ class PolicySetLearner:
                 paid_n = self.paid(paths)
                 self.return_ZG[z, g] = paid_n.mean()
                 self.spread_G[g] += paid_n.std() / self.modes
-                rewards.append(paths["reward"])
-            self.scale_G[g] = np.std(rewards) or 1.0
+                # games of one mode may all end before those of another
+                rewards.append(np.moveaxis(paths["reward"], 1, 2)[paths["alive"]].ravel())
+            self.scale_G[g] = np.std(np.concatenate(rewards)) or 1.0
         self.mode_G = self.assign()
 
     def assign(self) -> np.ndarray:
