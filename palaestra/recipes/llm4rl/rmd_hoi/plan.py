@@ -97,7 +97,8 @@ class MovementScene:
 
 def faults_of(plan: MovementPlan, scene: MovementScene) -> list[str]:
     """What is wrong with a plan: unknown parts, a pair twice in a phase, targets outside of the scene, a
-    phase that asks for nothing, and contact of parts that nothing has brought together.
+    phase that asks for nothing, one of approach or separation alone, which a step at any distance would
+    end, and contact of parts that nothing has brought together.
     """
     wrong, together = list[str](), set(scene.close)
     for i, phase in enumerate(plan.phases, start=1):
@@ -110,10 +111,14 @@ def faults_of(plan: MovementPlan, scene: MovementScene) -> list[str]:
         if len(set(pairs)) < len(pairs):
             wrong.append(f"phase {i}: a pair of parts has two edges")
         wrong += _faults_of_targets(phase, scene, i)
-        if all(e.trend == FREE for e in phase.edges) and not (
-            phase.body_target or phase.object_target
-        ):
-            wrong.append(f"phase {i} asks for nothing: it has neither a trend nor a target")
+        trends = {e.trend for e in phase.edges} - {FREE}
+        if not (phase.body_target or phase.object_target) and CONTACT not in trends:
+            wrong.append(
+                f"phase {i}: a trend is judged on one step, so one step at any distance would end this "
+                "phase; give it a target, which says how far parts should approach or separate"
+                if trends
+                else f"phase {i} asks for nothing: it has neither a trend nor a target"
+            )
         for edge, pair in zip(phase.edges, pairs, strict=True):
             if edge.trend == CONTACT and pair not in together:
                 wrong.append(f"phase {i}: {pair} touch, and no phase before lets them approach")
