@@ -31,6 +31,7 @@ from palaestra.recipes.llm4rl.rmd_hoi.plan import (
     spoil_trends,
     trends_of,
 )
+from palaestra.recipes.llm4rl.rmd_hoi.program import MovementTraining
 from palaestra.recipes.llm4rl.rmd_hoi.pusher import Pusher, PusherState
 from palaestra.recipes.llm4rl.rmd_hoi.recorded import PLANS, edge
 
@@ -172,6 +173,10 @@ def test_plans_with_a_fault_are_refused_with_the_reason():
             SCENE.form().model_validate({"phases": phases})
     for phases in PLANS.values():
         assert not faults_of(SCENE.form().model_validate({"phases": phases}), SCENE)
+    flat = replace(SCENE, unit=0.5, high=(1.0, -1.0))  # nothing was seen to move along the second axis
+    placed = lambda y: phase(near, object_target=at("box", [0.0, y]))
+    assert not faults_of(plan_of(placed(-1.04)), flat) and not faults_of(plan_of(placed(-0.96)), flat)
+    assert "outside" in faults_of(plan_of(placed(-0.9)), flat)[0]
     close = replace(SCENE, close=(("left", "box"),))
     assert not faults_of(plan_of(phase(("left", "box", CONTACT))), close)
 
@@ -302,3 +307,15 @@ def test_what_cannot_be_is_said(context):
             rmd_hoi.build(**settings)
     made = replace(rmd_hoi.embedded(graph="none"), sim=SHORT, **SMALL)
     assert list(asyncio.run(made.run(context())).metrics["arms"]) == ["none", "guide"]
+
+
+def test_contacts_of_a_plan_that_has_none_are_no_plan(context):
+    """A plan that an older version kept may have trends alone."""
+    said, ctx = [], context()
+    ctx.say = said.append
+    made = replace(rmd_hoi.embedded(graph="contact"), sim=SHORT, **SMALL)
+    parts = MovementParts.of(SHORT, "", "")
+    training = MovementTraining(program=made, ctx=ctx, parts=parts, scene=SCENE, key=("t",))
+    arms = training.arms(plan_of(phase(("left", "button", APPROACH))))
+    assert list(arms) == ["none", "guide"] and "neither contacts nor targets" in said[0]
+    assert asyncio.run(arms["guide"]())["plan_reward"] == 0

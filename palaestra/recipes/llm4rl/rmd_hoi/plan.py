@@ -19,7 +19,7 @@ TRENDS = {
     SEPARATE: "the distance grows",
     FREE: "no consistent trend",
 }
-MOST_PHASES, MARGIN = 8, 0.1  # how far outside of what was seen a target may lie, of its range
+MOST_PHASES, MARGIN = 8, 0.1  # how far outside of what was seen a target may lie, of its range or the unit
 CLOSE = 0.5  # units within which parts may touch without a phase that brings them together
 FILE = "plan.json"
 
@@ -141,7 +141,8 @@ def _faults_of_targets(phase: MovementPhase, scene: MovementScene, i: int) -> li
                 wrong.append(f"phase {i}: there is no place {target.place!r}; there are {known}")
             continue
         low, high = np.array(scene.low), np.array(scene.high)
-        place, slack = np.array(target.place), MARGIN * (high - low)
+        # a dimension without spread, as of a table's height, is given a part of the unit of length
+        place, slack = np.array(target.place), MARGIN * np.maximum(high - low, scene.unit)
         if place.shape != low.shape:
             wrong.append(f"phase {i}: a place has {len(low)} coordinates")
         elif ((place < low - slack) | (place > high + slack)).any():

@@ -156,6 +156,9 @@ class MovementTraining:
             return arms | {"guide": self.arm(None, save=True)}
         program, rng = self.program, pl.rng_of((*self.key, "wrong"))
         guided = contacts_alone(plan) if program.graph == "contact" else plan
+        if not guided.phases:
+            self.ctx.say("the plan has neither contacts nor targets: graph=contact follows no plan")
+            return arms | {"guide": self.arm(None, save=True)}
         guided = spoil_trends(guided, program.wrong, rng)
         arms["guide"] = self.arm(guided, save=True)
         if (contacts := contacts_alone(plan)).phases and program.graph != "contact":
