@@ -123,20 +123,23 @@ def test_the_lint_does_not_refuse_by_the_noise_of_its_draw():
     form = rewards_form(DECLARED, 1)
     for seed in range(8):
         states = draw_states(DECLARED, pl.rng_of(("noise", seed)))
-        faults = lambda step: reward_faults(
-            plan, form.model_validate({"rewards": [{"step": step, "bonus": 9.0}]}), DECLARED, states
-        )
-        assert not faults(op("neg", "handle_distance")) and not faults("handle_distance") and not faults(0.1)
-        assert "should grow" in faults(op("add", op("multiply", -0.1, "lid_angle"), "handle_distance"))[0]
+        for step, refused in (
+            (op("neg", "handle_distance"), False),
+            ("handle_distance", False),
+            (0.1, False),
+            (op("add", op("multiply", -0.1, "lid_angle"), "handle_distance"), True),
+        ):
+            rewards = form.model_validate({"rewards": [{"step": step, "bonus": 9.0}]})
+            assert bool(reward_faults(plan, rewards, DECLARED, states)) == refused
 
 
 def test_plans_and_rewards_that_cannot_be_are_refused_with_the_reason():
     stage = lambda done: {"stages": [{"name": "a", "done": done}]}
     for done, why in (
         ("the lid", "no quantity 'the lid'"),
-        (op("less", 2.0, "lid_angle"), "never holds with lid_angle from 0 to 1.5708 .type"),
+        (op("less", 2.0, "lid_angle"), r"never holds with lid_angle from 0 to 1\.5708 .type"),
         (op("less", "lid_angle", 2.0), "always holds"),
-        (1.0, "always holds .type"),
+        (1.0, r"always holds .type"),
     ):
         with pytest.raises(ValueError, match=why):
             plan_form(DECLARED, STATES).model_validate(stage(done))
@@ -235,7 +238,11 @@ def test_demonstrations_of_a_file(tmp_path):
     walk = lambda *act: file.write_text(json.dumps({"obs": [[0.0]] * (len(act) + 1), "act": act}))
     walk(0, 1)
     assert read_demonstrations(str(file), Line())["act"].ravel().tolist() == [0, 1]
-    for act, why in ((1.5, "1.5 is no action"), (2, "2 is no action; they are whole numbers from 0 to 1"), (-1, "-1 is")):
+    for act, why in (
+        (1.5, r"1\.5 is no action"),
+        (2, "2 is no action; they are whole numbers from 0 to 1"),
+        (-1, "-1 is"),
+    ):
         walk(0, act)
         with pytest.raises(UserError, match=why):
             read_demonstrations(str(file), Line())
@@ -340,7 +347,7 @@ def test_a_simulator_a_task_and_two_models_of_ones_own(context):
     assert list(result["arms"]) == ["none", "guide", "steps", "shuffled", "world"]
     assert result["arms"]["world"]["horizons"] == [3, 3]
     stubborn = replace(made, writer=pl.Scripted(lambda r: {"rewards": [{"step": op("neg", "number_0"), "bonus": 99}]}))
-    with pytest.raises(Fault, match="refused 4 times.*lint=false"):
+    with pytest.raises(Fault, match=r"refused 4 times.*lint=false"):
         asyncio.run(stubborn.run(context(steps=1)))
 
 
@@ -363,7 +370,7 @@ def test_what_cannot_be_is_said(context):
         asyncio.run(replace(robohorizon.embedded(), gripper="claw", **SMALL).run(context()))
     asked = []
     missing = replace(robohorizon.embedded(), demos="nowhere.jsonl", asked=pl.Scripted(asked.append), **SMALL)
-    with pytest.raises(UserError, match="nowhere.jsonl"):
+    with pytest.raises(UserError, match="nowhere"):
         asyncio.run(missing.run(context()))
     assert not asked  # before anything is asked or trained
     made = replace(robohorizon.embedded(rewards="none"), **SMALL)

@@ -11,7 +11,8 @@ relative place and velocity of a pair and c = -p.v / |p| its closing speed (arXi
     r_G   = 0.5 r_RMD + 0.2 exp(-|x_h - d_h|^2) + 0.3 exp(-|x_o - d_o|^2)
     r     = paid * (what the simulator pays) + (i + r_G) / N        in phase i of N, counted from 0
 
-The next phase begins where r_G is above `threshold`; the last one is paid to the end. The policy sees, behind its observation, of each pair
+The next phase begins where r_G is above `threshold`; the last one is paid to the end.
+The policy sees, behind its observation, of each pair
 p, v and the one-hot of its trend, and the ways to both targets. PPO learns it.
 
     palaestra train rmd-hoi sim=gymnasium:ID body='hand=0:3' objects='box=3:6,goal=6:9' \\

@@ -19,7 +19,10 @@ TRENDS = {
     SEPARATE: "the distance grows",
     FREE: "no consistent trend",
 }
-MOST_PHASES, MARGIN = 8, 0.1  # how far outside of what was seen a target may lie, of its range or the unit
+MOST_PHASES, MARGIN = (
+    8,
+    0.1,
+)  # how far outside of what was seen a target may lie, of its range or the unit
 CLOSE = 0.5  # units within which parts may touch without a phase that brings them together
 FILE = "plan.json"
 

@@ -19,7 +19,8 @@ step reward varies.
     palaestra train robohorizon sim=FILE.py:make asked=transcript:RUN/transcript.jsonl
 
 `demos` has a demonstration a line, {"obs": [[...], ...], "act": [...], "reward": [...], "over": true}, the
-observations one more than the actions; "over" says that the game ended there. Keyframes are steps at which it comes to rest (the quantity `speed`, else the observation)
+observations one more than the actions; "over" says that the game ended there.
+Keyframes are steps at which it comes to rest (the quantity `speed`, else the observation)
 while `gripper` stays; their distances are the key-horizons, and the mean one of a stage is how far the world
 model imagines from there. Without demonstrations it imagines `imagine` steps, and nothing is imitated.
 
