@@ -111,7 +111,7 @@ def reads(expression: pl.control.Expression) -> list[str]:
     """The quantities that an expression reads, each once."""
     if isinstance(expression, str):
         return [expression]
-    parts = () if isinstance(expression, float) else expression.args
+    parts = () if isinstance(expression, int | float) else expression.args
     return list(dict.fromkeys(name for part in parts for name in reads(part)))
 
 
