@@ -31,6 +31,7 @@ from palaestra.recipes.llm4rl.rmd_hoi.plan import (
     spoil_trends,
     trends_of,
 )
+from palaestra.recipes.llm4rl.rmd_hoi.program import MovementTraining
 from palaestra.recipes.llm4rl.rmd_hoi.pusher import Pusher, PusherState
 from palaestra.recipes.llm4rl.rmd_hoi.recorded import PLANS, edge
 
@@ -119,8 +120,11 @@ def test_a_phase_ends_above_the_threshold_and_a_switch_never_costs():
         place={"hand": np.zeros((3, 1, 1)), "flag": np.zeros((3, 1, 1))},
     )
     last, _, _ = moving.step(reached, np.zeros((3, 1, 1)), RNG)
-    done, _, _ = moving.step(last, np.full((3, 1, 1), 1.0), RNG)
-    assert moving.facts(last)["plan_phase"].tolist() == [[2]] * 3 and (moving.facts(done)["plan_reward"] == 1).all()
+    assert moving.facts(last)["plan_phase"].tolist() == [[2]] * 3 and (moving.facts(last)["plan_reward"] == 1).all()
+    # the last phase is how things should stay: who leaves by 1 is paid exp(-5 0.5^2 - 5 2^2) of it, and it stays done
+    left, _, _ = moving.step(last, np.full((3, 1, 1), 1.0), RNG)
+    assert moving.facts(left)["plan_reward"][:, 0] == pytest.approx([0.5 + np.exp(-21.25) / 2] * 3)
+    assert moving.facts(left)["plan_phase"].tolist() == [[2]] * 3
 
 
 def test_targets_are_parts_or_places():
@@ -145,14 +149,17 @@ def test_a_game_that_ends_early_is_paid_as_if_it_stayed():
 
 
 def test_plans_with_a_fault_are_refused_with_the_reason():
-    near = ("left", "box", APPROACH)
+    near, away = ("left", "box", APPROACH), ("left", "box", SEPARATE)
     at = lambda part, place: {"part": part, "place": place}
+    there, left = {"body_target": at("left", "box")}, {"body_target": at("left", [0.9, 0.9])}
     for phases, why in (
         ([phase(("foot", "box", 1))], "no body part 'foot'"),
         ([phase(("left", "left", 1))], "no object part 'left'"),
         ([phase(near, near)], "two edges"),
         ([phase(("left", "box", CONTACT))], "no phase before"),
-        ([phase(near), phase(("left", "box", SEPARATE)), phase(("left", "box", CONTACT))], "phase 3"),
+        ([phase(near, **there), phase(away, **left), phase(("left", "box", CONTACT))], "phase 3"),
+        ([phase(near)], "phase 1: a trend is judged on one step"),
+        ([phase(near, **there), phase(away, ("left", "mat", FREE))], "phase 2: a trend is judged on one step"),
         ([phase(("left", "box", FREE))], "asks for nothing"),
         ([phase(near, body_target=at("box", "mat"))], "none of"),
         ([phase(near, object_target=at("box", "table"))], "no place 'table'"),
@@ -166,6 +173,10 @@ def test_plans_with_a_fault_are_refused_with_the_reason():
             SCENE.form().model_validate({"phases": phases})
     for phases in PLANS.values():
         assert not faults_of(SCENE.form().model_validate({"phases": phases}), SCENE)
+    flat = replace(SCENE, unit=0.5, high=(1.0, -1.0))  # nothing was seen to move along the second axis
+    placed = lambda y: phase(near, object_target=at("box", [0.0, y]))
+    assert not faults_of(plan_of(placed(-1.04)), flat) and not faults_of(plan_of(placed(-0.96)), flat)
+    assert "outside" in faults_of(plan_of(placed(-0.9)), flat)[0]
     close = replace(SCENE, close=(("left", "box"),))
     assert not faults_of(plan_of(phase(("left", "box", CONTACT))), close)
 
@@ -179,7 +190,7 @@ def test_controls_of_a_plan():
     )
     assert mixed.phases[0].body_target == plan.phases[0].body_target
     alone = contacts_alone(plan)
-    assert trends(alone) == [CONTACT] * 3 and len(alone.phases) == 4  # the last one asks for nothing
+    assert trends(alone) == [CONTACT] * 3 and len(alone.phases) == 6  # where there is no contact, the targets
     assert (trends_of(alone, SCENE)[0] == FREE).all()
     assert trends(spoil_trends(plan, 0.0, RNG)) == trends(plan)
     assert all(a != b for a, b in zip(trends(spoil_trends(plan, 1.0, RNG)), trends(plan), strict=True))
@@ -266,18 +277,19 @@ def test_a_run_that_was_killed_ends_with_the_same_and_asks_once(context, tmp_pat
 
 
 def test_a_simulator_a_task_and_a_model_of_ones_own(context):
-    """A first plan with a fault is asked for again; games that end early are played too."""
+    """A plan with a fault is asked for again; games that end early are played too."""
     seen, sim = [], Line()
     sim.ends = True
 
     def answer(request):
         seen.append(request.messages[0].content)
-        return {"phases": [phase(("hand", "flag" if len(seen) > 1 else "pole", APPROACH))]}
+        to = {"body_target": {"part": "hand", "place": "flag"}} if len(seen) > 2 else {}
+        return {"phases": [phase(("hand", "flag" if len(seen) > 1 else "pole", APPROACH), **to)]}
 
     made = replace(rmd_hoi.build(), sim=sim, body="hand=0:1", objects="flag=1.5", goal="reach the flag", **SMALL)
     result = asyncio.run(replace(made, asked=pl.Scripted(answer)).run(context(steps=2))).metrics
-    assert "reach the flag" in seen[0] and len(seen) == 2 and result["plan_reward"] > 0
-    assert list(result["arms"]) == ["none", "guide"]  # one trend: no contacts, and nothing to exchange
+    assert "reach the flag" in seen[0] and len(seen) == 3 and result["plan_reward"] > 0
+    assert list(result["arms"]) == ["none", "guide", "contact"]  # one trend: nothing to exchange
     assert 16 <= result["arms"]["none"]["env_steps"] <= 48  # --steps 2 of 4 games of 4 steps
     with pytest.raises(Fault, match="chat-format"):
         asyncio.run(replace(made, asked=pl.Scripted(lambda request: "I cannot")).run(context(steps=1)))
@@ -295,3 +307,15 @@ def test_what_cannot_be_is_said(context):
             rmd_hoi.build(**settings)
     made = replace(rmd_hoi.embedded(graph="none"), sim=SHORT, **SMALL)
     assert list(asyncio.run(made.run(context())).metrics["arms"]) == ["none", "guide"]
+
+
+def test_contacts_of_a_plan_that_has_none_are_no_plan(context):
+    """A plan that an older version kept may have trends alone."""
+    said, ctx = [], context()
+    ctx.say = said.append
+    made = replace(rmd_hoi.embedded(graph="contact"), sim=SHORT, **SMALL)
+    parts = MovementParts.of(SHORT, "", "")
+    training = MovementTraining(program=made, ctx=ctx, parts=parts, scene=SCENE, key=("t",))
+    arms = training.arms(plan_of(phase(("left", "button", APPROACH))))
+    assert list(arms) == ["none", "guide"] and "neither contacts nor targets" in said[0]
+    assert asyncio.run(arms["guide"]())["plan_reward"] == 0

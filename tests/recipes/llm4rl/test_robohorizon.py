@@ -100,7 +100,10 @@ def test_what_is_paid_is_beside_and_an_early_end_stays():
     }
     assert staged_shaping(task, 3, 0.5, 2.0)(paths).ravel() == pytest.approx([-1.0, 0.5 + 1.5, 0.0])
     mixed = staged_shaping(task, 3, 0.5, 0.0, key=("k",))(paths | {"over": np.zeros((1, 3), bool)})
-    assert sorted(mixed.ravel()) != sorted([-1.0, 1.0, 1.0]) or (mixed.ravel()[:2] != [-1.0, 1.0]).any()
+    # of the two steps that were played each has the other's; what lies behind the end is nobody's
+    assert mixed.ravel() == pytest.approx([1.0, -1.0, 0.0])
+    alone = paths | {"alive": np.array([[True, False, False]]), "over": np.zeros((1, 3), bool)}
+    assert staged_shaping(task, 3, 0.5, 0.0, key=("k",))(alone).ravel() == pytest.approx([-1.0, 0.0, 0.0])
 
 
 def test_the_lint_finds_a_wrong_sign_and_a_bonus_that_is_too_small():
@@ -114,13 +117,29 @@ def test_the_lint_finds_a_wrong_sign_and_a_bonus_that_is_too_small():
     assert "bonus 0.5" in fault
 
 
+def test_the_lint_does_not_refuse_by_the_noise_of_its_draw():
+    """The quantity of a step reward that its stage does not name is drawn independently of the stage."""
+    plan = StagePlan.model_validate({"stages": STAGES[1:2]})  # by the lid's angle alone
+    form = rewards_form(DECLARED, 1)
+    for seed in range(8):
+        states = draw_states(DECLARED, pl.rng_of(("noise", seed)))
+        for step, refused in (
+            (op("neg", "handle_distance"), False),
+            ("handle_distance", False),
+            (0.1, False),
+            (op("add", op("multiply", -0.1, "lid_angle"), "handle_distance"), True),
+        ):
+            rewards = form.model_validate({"rewards": [{"step": step, "bonus": 9.0}]})
+            assert bool(reward_faults(plan, rewards, DECLARED, states)) == refused
+
+
 def test_plans_and_rewards_that_cannot_be_are_refused_with_the_reason():
     stage = lambda done: {"stages": [{"name": "a", "done": done}]}
     for done, why in (
         ("the lid", "no quantity 'the lid'"),
-        (op("less", 2.0, "lid_angle"), "never holds"),
+        (op("less", 2.0, "lid_angle"), r"never holds with lid_angle from 0 to 1\.5708 .type"),
         (op("less", "lid_angle", 2.0), "always holds"),
-        (1.0, "always holds"),
+        (1.0, r"always holds .type"),
     ):
         with pytest.raises(ValueError, match=why):
             plan_form(DECLARED, STATES).model_validate(stage(done))
@@ -209,6 +228,24 @@ def test_demonstrations_of_a_file(tmp_path):
         file.write_text(text)
         with pytest.raises(UserError, match=why):
             read_demonstrations(str(file), SIM)
+    ended = line(3, over=True) + "\n" + line(12, over=True) + "\n" + line(13, over=True) + "\n" + line(2, over=False)
+    file.write_text(ended)
+    over = read_demonstrations(str(file), SIM)["over"]
+    assert np.argwhere(over).tolist() == [[0, 2], [1, 11]]  # the third one's end is behind the horizon
+    file.write_text(line(2, over=1))
+    with pytest.raises(UserError, match='"over" is true or false'):
+        read_demonstrations(str(file), SIM)
+    walk = lambda *act: file.write_text(json.dumps({"obs": [[0.0]] * (len(act) + 1), "act": act}))
+    walk(0, 1)
+    assert read_demonstrations(str(file), Line())["act"].ravel().tolist() == [0, 1]
+    for act, why in (
+        (1.5, r"1\.5 is no action"),
+        (2, "2 is no action; they are whole numbers from 0 to 1"),
+        (-1, "-1 is"),
+    ):
+        walk(0, act)
+        with pytest.raises(UserError, match=why):
+            read_demonstrations(str(file), Line())
     with pytest.raises(UserError, match="several"):
         read_demonstrations(str(file), pl.control.Coverage())
 
@@ -310,8 +347,18 @@ def test_a_simulator_a_task_and_two_models_of_ones_own(context):
     assert list(result["arms"]) == ["none", "guide", "steps", "shuffled", "world"]
     assert result["arms"]["world"]["horizons"] == [3, 3]
     stubborn = replace(made, writer=pl.Scripted(lambda r: {"rewards": [{"step": op("neg", "number_0"), "bonus": 99}]}))
-    with pytest.raises(Fault, match="refused 4 times"):
+    with pytest.raises(Fault, match=r"refused 4 times.*lint=false"):
         asyncio.run(stubborn.run(context(steps=1)))
+
+
+def test_what_never_moved_can_be_named():
+    """0 to 8 goes 16 beyond; a constant x goes max(1, |x|) beyond, so that a stage may ask for its change."""
+    after = np.stack([np.array([0.0, 8.0]), np.zeros(2), np.full(2, 5.0)], -1)[None, None]
+    declared = words_of(Line(), {"obs": after, "next_obs": after}).declared
+    bounds = {k: (q.low, q.high) for k, q in declared.items() if k.startswith("number")}
+    assert bounds == {"number_0": (-16.0, 24.0), "number_1": (-1.0, 1.0), "number_2": (0.0, 10.0)}
+    plan = {"stages": [{"name": "open", "done": op("less", 0.5, "number_1")}]}
+    plan_form(declared, draw_states(declared, RNG)).model_validate(plan)
 
 
 def test_what_cannot_be_is_said(context):
@@ -321,5 +368,10 @@ def test_what_cannot_be_is_said(context):
         robohorizon.build(imagine=0)
     with pytest.raises(UserError, match="gripper=claw: there is no such quantity"):
         asyncio.run(replace(robohorizon.embedded(), gripper="claw", **SMALL).run(context()))
+    asked = []
+    missing = replace(robohorizon.embedded(), demos="nowhere.jsonl", asked=pl.Scripted(asked.append), **SMALL)
+    with pytest.raises(UserError, match="nowhere"):
+        asyncio.run(missing.run(context()))
+    assert not asked  # before anything is asked or trained
     made = replace(robohorizon.embedded(rewards="none"), **SMALL)
     assert list(asyncio.run(made.run(context())).metrics["arms"]) == ["none", "guide"]

@@ -149,8 +149,8 @@ class MovementSimulator:
     """A simulator whose agents see the goal state of the plan's phase behind their observation. A phase
     is left for the next one when r_G is above the threshold. What is paid stays the simulator's.
 
-    Its facts: "plan_reward", (i + r_G) / N in phase i of N and 1 after the last; "plan_phase", phases
-    that are done.
+    Its facts: "plan_reward", (i + r_G) / N in phase i of N, counted from 0; the last one is how things
+    should stay and is paid to the end, also after it was done. "plan_phase", phases that are done.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class MovementSimulator:
         r_G = self.goals.reward(state.phase_nA, place, velocity)
         done = state.phase_nA >= N
         # a switch never costs: what is done counts 1, so nobody waits below the threshold
-        reward = np.where(done, 1.0, (np.minimum(state.phase_nA, N - 1) + r_G) / N)
+        reward = (np.minimum(state.phase_nA, N - 1) + r_G) / N
         phase = state.phase_nA + (~done & (r_G > self.threshold))
         after = MovementState(
             inner=inner,

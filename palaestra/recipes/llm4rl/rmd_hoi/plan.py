@@ -19,7 +19,10 @@ TRENDS = {
     SEPARATE: "the distance grows",
     FREE: "no consistent trend",
 }
-MOST_PHASES, MARGIN = 8, 0.1  # how far outside of what was seen a target may lie, of its range
+MOST_PHASES, MARGIN = (
+    8,
+    0.1,
+)  # how far outside of what was seen a target may lie, of its range or the unit
 CLOSE = 0.5  # units within which parts may touch without a phase that brings them together
 FILE = "plan.json"
 
@@ -97,7 +100,8 @@ class MovementScene:
 
 def faults_of(plan: MovementPlan, scene: MovementScene) -> list[str]:
     """What is wrong with a plan: unknown parts, a pair twice in a phase, targets outside of the scene, a
-    phase that asks for nothing, and contact of parts that nothing has brought together.
+    phase that asks for nothing, one of approach or separation alone, which a step at any distance would
+    end, and contact of parts that nothing has brought together.
     """
     wrong, together = list[str](), set(scene.close)
     for i, phase in enumerate(plan.phases, start=1):
@@ -110,10 +114,14 @@ def faults_of(plan: MovementPlan, scene: MovementScene) -> list[str]:
         if len(set(pairs)) < len(pairs):
             wrong.append(f"phase {i}: a pair of parts has two edges")
         wrong += _faults_of_targets(phase, scene, i)
-        if all(e.trend == FREE for e in phase.edges) and not (
-            phase.body_target or phase.object_target
-        ):
-            wrong.append(f"phase {i} asks for nothing: it has neither a trend nor a target")
+        trends = {e.trend for e in phase.edges} - {FREE}
+        if not (phase.body_target or phase.object_target) and CONTACT not in trends:
+            wrong.append(
+                f"phase {i}: a trend is judged on one step, so one step at any distance would end this "
+                "phase; give it a target, which says how far parts should approach or separate"
+                if trends
+                else f"phase {i} asks for nothing: it has neither a trend nor a target"
+            )
         for edge, pair in zip(phase.edges, pairs, strict=True):
             if edge.trend == CONTACT and pair not in together:
                 wrong.append(f"phase {i}: {pair} touch, and no phase before lets them approach")
@@ -136,7 +144,8 @@ def _faults_of_targets(phase: MovementPhase, scene: MovementScene, i: int) -> li
                 wrong.append(f"phase {i}: there is no place {target.place!r}; there are {known}")
             continue
         low, high = np.array(scene.low), np.array(scene.high)
-        place, slack = np.array(target.place), MARGIN * (high - low)
+        # a dimension without spread, as of a table's height, is given a part of the unit of length
+        place, slack = np.array(target.place), MARGIN * np.maximum(high - low, scene.unit)
         if place.shape != low.shape:
             wrong.append(f"phase {i}: a place has {len(low)} coordinates")
         elif ((place < low - slack) | (place > high + slack)).any():

@@ -31,8 +31,10 @@ relative to a part of an object, by a number:
 {trends}
 A pair that a phase does not name has no trend. A phase may have a "body_target" and an "object_target", \
 {{"part": NAME, "place": NAME of another part, or coordinates}}: where a part of the body, or of an object, \
-should be. The next phase begins when the graph and the targets of a phase hold, so the last one is how \
-things should stay. Parts that are apart can touch only after a phase in which they approach.
+should be. The next phase begins when the graph and the targets of a phase hold. A trend is judged on one \
+step, at any distance, so a phase of approaching or separating needs a target, which says how far. The last \
+phase is how things should stay and is judged in every step that is left: contacts or targets, no approaching \
+or separating. Parts that are apart can touch only after a phase in which they approach.
 
 Parts of the body: {body}
 Parts of objects: {objects}
@@ -154,6 +156,9 @@ class MovementTraining:
             return arms | {"guide": self.arm(None, save=True)}
         program, rng = self.program, pl.rng_of((*self.key, "wrong"))
         guided = contacts_alone(plan) if program.graph == "contact" else plan
+        if not guided.phases:
+            self.ctx.say("the plan has neither contacts nor targets: graph=contact follows no plan")
+            return arms | {"guide": self.arm(None, save=True)}
         guided = spoil_trends(guided, program.wrong, rng)
         arms["guide"] = self.arm(guided, save=True)
         if (contacts := contacts_alone(plan)).phases and program.graph != "contact":

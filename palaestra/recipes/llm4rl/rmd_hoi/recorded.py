@@ -16,10 +16,11 @@ def both(thing: str, trend: int) -> list[dict[str, Any]]:
     return [edge(finger, thing, trend) for finger in ("left", "right")]
 
 
-def at(part: str, place: str) -> dict[str, Any]:
+def at(part: str, place: str | list[float]) -> dict[str, Any]:
     return {"part": part, "place": place}
 
 
+AWAY = [-0.5, -0.5]  # a place that is far from every button
 PUSH: list[dict[str, Any]] = [
     {"edges": both("box", APPROACH), "body_target": at("left", "box")},
     {"edges": both("box", CONTACT), "object_target": at("box", "mat")},
@@ -27,7 +28,8 @@ PUSH: list[dict[str, Any]] = [
 PRESS: list[dict[str, Any]] = [
     {"edges": [edge("left", "button", APPROACH)], "body_target": at("left", "button")},
     {"edges": [edge("left", "button", CONTACT)]},
-    {"edges": both("button", SEPARATE)},
+    {"edges": both("button", SEPARATE), "body_target": at("left", AWAY)},
+    {"edges": [], "body_target": at("left", AWAY)},
 ]
 PLANS: Mapping[str, list[dict[str, Any]]] = {
     "push": PUSH,

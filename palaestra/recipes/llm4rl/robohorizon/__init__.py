@@ -10,15 +10,17 @@ whose imagination is as long as the parts of demonstrations, learns from it besi
 
 `asked` divides the task: each stage has a condition. `writer`, or the same model, writes a small reward of a
 step and a large bonus. Both are expressions over quantities of the simulator; no text runs. A lint refuses,
-and asks again with the reason for, a step reward that is not higher where its stage is done than where it is
-not, over states drawn within the bounds of quantities, and a bonus no larger than the step reward varies.
+and asks again with the reason for, a step reward that is lower where its stage is done than where it is not, by
+more than 3 standard errors over states drawn within the bounds of quantities, and a bonus no larger than the
+step reward varies.
 
     palaestra train robohorizon sim=gymnasium:ID goal='...' asked="endpoint(url='...',model='...')"
     palaestra train robohorizon sim=FILE.py:make asked=DIR writer=DIR demos=demos.jsonl speed=NAME gripper=NAME
     palaestra train robohorizon sim=FILE.py:make asked=transcript:RUN/transcript.jsonl
 
-`demos` has a demonstration a line, {"obs": [[...], ...], "act": [...], "reward": [...]}, the observations one more
-than the actions. Keyframes are steps at which it comes to rest (the quantity `speed`, else the observation)
+`demos` has a demonstration a line, {"obs": [[...], ...], "act": [...], "reward": [...], "over": true}, the
+observations one more than the actions; "over" says that the game ended there.
+Keyframes are steps at which it comes to rest (the quantity `speed`, else the observation)
 while `gripper` stays; their distances are the key-horizons, and the mean one of a stage is how far the world
 model imagines from there. Without demonstrations it imagines `imagine` steps, and nothing is imitated.
 
@@ -29,7 +31,7 @@ In the run folder are arms.md, transcript.jsonl, policy/ (PPO's, of the guided a
     guide     the staged reward, PPO
     unlinted  the reward that the lint refused first, where it refused one
     steps     step rewards without bonuses
-    shuffled  the staged reward of other steps
+    shuffled  the staged reward of other steps that were played
     world     the staged reward, learned by the world model, from demonstrations too
 
 Without `sim` a hand opens a lid and puts an item under it, in a plane (`LidTask`), with 30 demonstrations of a

@@ -5,13 +5,15 @@ n demonstrations, T steps, O numbers of an observation, N stages.
 
 import json
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 import palaestra as pl
 
 STILL = 0.1  # of the largest speed of a demonstration, below which it counts as at rest
+# observations [T + 1, O], actions, rewards [T], and whether the game ended with the last action
+ShownGame: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, bool]
 
 
 @runtime_checkable
@@ -77,15 +79,15 @@ def horizons_by_stage(
 
 
 def read_demonstrations(file: str, sim: pl.control.Simulator) -> pl.control.Paths:
-    """Demonstrations of a file, one a line: {"obs": [[...], ...], "act": [...], "reward": [...]}, the
-    observations one more than the actions; rewards may be left out. What is longer than the horizon is
-    cut.
+    """Demonstrations of a file, one a line: {"obs": [[...], ...], "act": [...], "reward": [...], "over":
+    true}, the observations one more than the actions; rewards may be left out, and "over", whether the
+    game ended with the last action. What is longer than the horizon is cut.
 
     Raises UserError for a file or a line that cannot be read, and for a simulator of several agents.
     """
     if sim.agents != 1:
         raise pl.UserError("demonstrations are of one agent, and this simulator has several")
-    games = list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
+    games = list[ShownGame]()
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -98,14 +100,14 @@ def read_demonstrations(file: str, sim: pl.control.Simulator) -> pl.control.Path
     return join_games(games)
 
 
-def read_game(
-    where: str, line: str, sim: pl.control.Simulator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Observations [T + 1, O], actions [T] or [T, D], and rewards [T] of a line."""
+def read_game(where: str, line: str, sim: pl.control.Simulator) -> ShownGame:
+    """Observations [T + 1, O], actions [T] or [T, D], rewards [T] of a line, and whether it is over."""
     try:
         record: Any = json.loads(line)
         obs, act = np.array(record["obs"], float), np.array(record["act"], float)
         reward = np.array(record.get("reward") or np.zeros(len(act)), float)
+        if not isinstance(over := record.get("over", False), bool):
+            raise ValueError(f'"over" is true or false, not {over!r}')
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise pl.UserError(f'{where}: a line is {{"obs": [...], "act": [...]}}; {error}') from None
     size = sim.actions.size if isinstance(sim.actions, pl.control.Box) else None
@@ -119,23 +121,30 @@ def read_game(
         )
     if not all(np.isfinite(x).all() for x in (obs, act, reward)):
         raise pl.UserError(f"{where}: a number is not finite")
+    if isinstance(sim.actions, int):
+        wrong = act[(act != np.round(act)) | (act < 0) | (act >= sim.actions)]
+        if len(wrong):
+            raise pl.UserError(
+                f"{where}: {wrong[0]:g} is no action; they are whole numbers from 0 to {sim.actions - 1}"
+            )
     T = sim.horizon
-    return obs[: T + 1], act[:T], reward[:T]
+    return obs[: T + 1], act[:T], reward[:T], over and len(act) <= T
 
 
-def join_games(games: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> pl.control.Paths:
-    """Paths of games of different lengths; none of them is over, for a line does not say so."""
-    T = max(len(act) for _, act, _ in games)
+def join_games(games: list[ShownGame]) -> pl.control.Paths:
+    """Paths of games of different lengths."""
+    T = max(len(act) for _, act, _, _ in games)
 
     def pad(x: np.ndarray) -> np.ndarray:
         return np.concatenate([x, np.repeat(x[-1:], T - len(x), 0)])[None]
 
-    alive = np.stack([np.arange(T) < len(act) for _, act, _ in games])
+    alive = np.stack([np.arange(T) < len(act) for _, act, _, _ in games])
+    over = np.stack([(np.arange(T) == len(act) - 1) & ended for _, act, _, ended in games])
     return {
-        "obs": np.stack([pad(obs[:-1]) for obs, _, _ in games]),
-        "next_obs": np.stack([pad(obs[1:]) for obs, _, _ in games]),
-        "act": np.stack([pad(act) for _, act, _ in games]),
-        "reward": np.stack([pad(reward) for _, _, reward in games]) * alive[:, None],
+        "obs": np.stack([pad(obs[:-1]) for obs, _, _, _ in games]),
+        "next_obs": np.stack([pad(obs[1:]) for obs, _, _, _ in games]),
+        "act": np.stack([pad(act) for _, act, _, _ in games]),
+        "reward": np.stack([pad(reward) for _, _, reward, _ in games]) * alive[:, None],
         "alive": alive,
-        "over": np.zeros_like(alive),
+        "over": over,
     }

@@ -1,6 +1,7 @@
 """Stages and rewards that language models write, and the arms in which they are compared."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -117,6 +118,8 @@ class RewardStages:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         key: pl.Key = ("robohorizon", ctx.seed)
+        # before anybody is asked, and before arms that do not need it are trained
+        shown = read_demonstrations(self.demos, self.sim) if self.demos else None
         start = self.learner.start(self.sim, key).act
         games = pl.control.play_games(self.sim, start, SAMPLE, (*key, "sample"))
         words = words_of(self.sim, games)
@@ -125,7 +128,7 @@ class RewardStages:
                 known = ", ".join(words.declared)
                 raise pl.UserError(f"{role}={name}: there is no such quantity; there are {known}")
         written = None if self.rewards == "none" else await StageWriting(self, ctx, words).run()
-        training = StageTraining(program=self, ctx=ctx, words=words, key=key)
+        training = StageTraining(program=self, ctx=ctx, words=words, key=key, shown=shown)
         results = await pl.control.compare_arms(ctx, training.arms(written))
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         own = results["guide"]
@@ -146,17 +149,16 @@ class RewardStages:
 
 def words_of(sim: pl.control.Simulator, games: pl.control.Paths) -> pl.control.SimulatorWords:
     """What may be read. Numbers of an observation that nobody declared may go twice as far beyond what
-    games of the start saw as these are apart, for a task's end lies beyond its start.
+    games of the start saw as these are apart, for a task's end lies beyond its start; one x that never
+    moved may go max(1, |x|) beyond.
     """
     words = pl.control.SimulatorWords.of(sim, games)
     if hasattr(sim, "declared"):
         return words
-    wide = {
-        name: pl.control.Quantity(
-            low=q.low - 2 * (q.high - q.low), high=q.high + 2 * (q.high - q.low), about=q.about
-        )
-        for name, q in words.declared.items()
-    }
+    wide = dict[str, pl.control.Quantity]()
+    for name, q in words.declared.items():
+        beyond = 2 * (q.high - q.low) or max(1.0, abs(q.low))
+        wide[name] = replace(q, low=q.low - beyond, high=q.high + beyond)
     return pl.control.SimulatorWords(about=words.about, declared=wide, compute=words.compute)
 
 
@@ -217,7 +219,10 @@ class StageWriting:
             self.ctx.say(f"the lint refuses a reward: {wrong[0]}")
             refused = refused or StageRewards(rewards=rewards.rewards)
             question = base + REFUSED.format(fault=wrong[0], reply=rewards.model_dump_json())
-        raise pl.Fault("chat-format", f"rewards were refused {ASKS} times: {wrong[0]}")
+        raise pl.Fault(
+            "chat-format",
+            f"rewards were refused {ASKS} times: {wrong[0]}; lint=false learns from them all the same",
+        )
 
     async def ask(self, role: Literal["asked", "writer"], question: str, form: Any) -> Any:
         request = pl.ChatRequest(messages=pl.services.question_messages(question), max_tokens=4096)
@@ -232,6 +237,7 @@ class StageTraining:
     ctx: pl.Context
     words: pl.control.SimulatorWords
     key: pl.Key
+    shown: pl.control.Paths | None = None  # the demonstrations of `demos`
 
     def task(self, plan: StagePlan, rewards: StageRewards) -> StagedTask:
         return StagedTask(plan=plan, rewards=rewards, words=self.words)
@@ -309,8 +315,8 @@ class StageTraining:
     def demonstrations(self) -> pl.control.Paths | None:
         """Of the file, else of the simulator; None = there are none."""
         program, sim = self.program, self.program.sim
-        if program.demos:
-            return read_demonstrations(program.demos, sim)
+        if self.shown is not None:
+            return self.shown
         if not isinstance(sim, ShowsTask) or not program.demonstrations:
             return None
         act: Any = lambda obs, legal, rng: {"act": sim.demonstrate(obs)}

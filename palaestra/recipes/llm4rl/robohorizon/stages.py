@@ -11,6 +11,7 @@ import palaestra as pl
 
 MOST, DRAWS = 8, 65_536  # stages; states that conditions and rewards are checked on
 FEWEST = 16  # states on each side, below which a comparison says nothing
+ERRORS = 3.0  # standard errors by which a step reward must be lower to be refused
 
 
 class PlannedStage(BaseModel):
@@ -93,10 +94,25 @@ def plan_form(declared: pl.control.Quantities, states: Mapping[str, np.ndarray])
                 holds = values(stage.done, states, declared) > 0.5
                 if holds.all() or not holds.any():
                     when = "always" if holds.all() else "never"
-                    raise ValueError(f"stage {stage.name!r}: its condition {when} holds")
+                    within = spell_bounds(stage.done, declared)
+                    raise ValueError(f"stage {stage.name!r}: its condition {when} holds{within}")
             return self
 
     return CheckedStagePlan
+
+
+def spell_bounds(expression: pl.control.Expression, declared: pl.control.Quantities) -> str:
+    """The bounds of the quantities that an expression reads, in words; "" where it reads none."""
+    bounds = [f"{n} from {declared[n].low:g} to {declared[n].high:g}" for n in reads(expression)]
+    return f" with {', '.join(bounds)}" if bounds else ""
+
+
+def reads(expression: pl.control.Expression) -> list[str]:
+    """The quantities that an expression reads, each once."""
+    if isinstance(expression, str):
+        return [expression]
+    parts = () if isinstance(expression, int | float) else expression.args
+    return list(dict.fromkeys(name for part in parts for name in reads(part)))
 
 
 def rewards_form(declared: pl.control.Quantities, stages: int) -> type[StageRewards]:
@@ -121,15 +137,15 @@ def reward_faults(
     declared: pl.control.Quantities,
     states: Mapping[str, np.ndarray],
 ) -> list[str]:
-    """What a lint finds in rewards that can be computed: a step reward that is not higher on average
-    where its stage is done than where it is not, as by a wrong sign, and a bonus that is no larger than
-    the step reward varies, so that waiting pays more than going on.
+    """What a lint finds in rewards that can be computed: a step reward that is lower on average where its
+    stage is done than where it is not, as by a wrong sign, by more than the draw explains; and a bonus
+    that is no larger than the step reward varies, so that waiting pays more than going on.
     """
     wrong = list[str]()
     for stage, reward in zip(plan.stages, rewards.rewards, strict=True):
         step = values(reward.step, states, declared)
         done = values(stage.done, states, declared) > 0.5
-        if min(done.sum(), (~done).sum()) >= FEWEST and step[done].mean() <= step[~done].mean():
+        if min(done.sum(), (~done).sum()) >= FEWEST and is_lower(step[done], step[~done]):
             wrong.append(
                 f"stage {stage.name!r}: the step reward is {step[done].mean():.3g} on average where the "
                 f"stage is done and {step[~done].mean():.3g} where it is not; it should grow towards the "
@@ -141,6 +157,16 @@ def reward_faults(
                 "which the step reward varies"
             )
     return wrong
+
+
+def is_lower(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether the mean of one sample is below that of another by more than three standard errors of
+    their difference. Quantities are drawn independently, so those that a stage does not name differ by
+    chance alone.
+    """
+    error = np.sqrt(one.var() / len(one) + other.var() / len(other))
+    rounding = 1e-9 * max(1.0, float(np.abs(one).max()))
+    return bool(other.mean() - one.mean() > ERRORS * error + rounding)
 
 
 def values(
@@ -164,14 +190,16 @@ def staged_shaping(
     state stayed until the horizon.
 
     Args:
-        key: gives every step the staged reward of another step of the same games; None = its own.
+        key: gives every step the staged reward of another step of the same games, of those that were
+            played; None = its own.
     """
     rng = None if key is None else pl.rng_of((*key, "shuffled"))
 
     def shaping(paths: pl.control.Paths) -> np.ndarray:
         staged = task.reward(paths, bonuses)
-        if rng is not None:
-            staged = pl.control.shuffle_rows(staged.reshape(-1, 1), rng).reshape(staged.shape)
+        alive = np.broadcast_to(paths["alive"][:, None], staged.shape)
+        if rng is not None and alive.sum() > 1:
+            staged[alive] = pl.control.shuffle_rows(staged[alive][:, None], rng)[:, 0]
         stay = pl.control.stay_rewards(staged, paths, horizon, gamma)
         return (paid * paths["reward"] + stay) * paths["alive"][:, None]
 
