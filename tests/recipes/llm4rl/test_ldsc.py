@@ -9,7 +9,7 @@ import palaestra as pl
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.llm4rl import ldsc
-from palaestra.recipes.llm4rl.ldsc.program import MAZES, OptionLearning, on_route
+from palaestra.recipes.llm4rl.ldsc.program import MAZES, OptionLearning, TaskLearner, on_route
 from palaestra.recipes.llm4rl.ldsc.recorded import WRITTEN, recorded_subgoals
 from palaestra.recipes.llm4rl.ldsc.subgoals import (
     PlaceWords,
@@ -143,6 +143,21 @@ def test_later_tasks_use_options_again():
     assert (weights(second[1]) == weights(first[0])).all() and second[1].learner.stored.size == 0
     fresh, again = arm(False).options(1, list(first))
     assert again == 0 and all(o is not first[0] for o in fresh)
+
+
+def learner_of(made, regions, tasks=1):
+    words, arm = [words_of()] * tasks, {"ctx": None, "reuse": True, "key": KEY}
+    return OptionLearning(program=made, words=words, regions=regions, **arm)
+
+
+def test_an_option_explores_as_much_as_its_task():
+    """At epsilon 1 each of four actions is taken a quarter of the times, at 0 one always."""
+    setting = learner_of(program(tasks=(MAZE,)), [[region("door", 3.0, 1.0)]])
+    learner = TaskLearner(setting, 0, setting.options(0, [])[0])
+    obs = MAZE.observe(MAZE.reset(pl.rng_of(KEY), 4000))
+    for epsilon, shares in ((1.0, [0.25] * 4), (0.0, [0, 0, 0, 1])):
+        act = learner.options(epsilon)[1].act(obs, None, pl.rng_of(KEY))["act"]
+        assert sorted(np.bincount(act[:, 0], minlength=4) / 4000) == pytest.approx(shares, abs=0.03)
 
 
 def test_the_tree_says_what_is_tried():

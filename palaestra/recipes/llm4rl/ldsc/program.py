@@ -24,7 +24,6 @@ Subgoals = Literal["model", "none"]
 GOALS = ((9, 1), (9, 9), (6, 9))
 MAZES: tuple[pl.control.Simulator, ...] = tuple(pl.control.Maze(goal=goal) for goal in GOALS)
 SAMPLE = 16  # games of the start, which bounds of coordinates are taken from
-MOST_RANDOM = 0.1  # share of random actions in an option, whose values are optimistic at the start
 ASKS = 4  # a reply, and three repairs
 FORM = """{about}
 
@@ -282,7 +281,7 @@ class TaskLearner:
         program = self.setting.program
         acting = program.learner.acting(self.flat.values, epsilon)
         flat = pl.control.Option(name="global", act=acting, timeout=1)
-        return [flat, *(o.option(program.timeout, min(epsilon, MOST_RANDOM)) for o in self.own)]
+        return [flat, *(o.option(program.timeout, epsilon) for o in self.own)]
 
     async def play(self, games: int, epsilon: float, key: pl.Key) -> pl.control.OptionGames:
         over = self.setting.program.learner.acting(self.over.values, epsilon, self.prior)
