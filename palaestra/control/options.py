@@ -358,7 +358,9 @@ def option_paths(games: OptionGames, number: int, own: bool = True) -> Paths:
     """The steps of one option as paths for a learner from single transitions, such as `QLearner`.
 
     "alive" is where the option acted, "over" where it was reached, so that nothing follows, or the
-    game was; observations have its goal behind them. "reward" is the simulator's. A timeout is no end.
+    game was over elsewhere; observations have its goal behind them. A timeout is no end. "reward" is the
+    simulator's. Nothing follows where a game is over, so who pays -c a step in its place makes a game
+    that is over elsewhere cheaper than the way: that end has to cost c / (1 - gamma), as the rest would.
 
     Args:
         own: False = the steps of the other options too, but for those that begin at its end. From

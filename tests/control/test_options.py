@@ -1,6 +1,7 @@
 """Options: when they begin and end, plans of them, what a decision is worth, and goals in the observation."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import palaestra as pl
@@ -277,6 +278,18 @@ def test_goals_stand_in_the_observation_and_are_paid_alone():
         state, reward, over = single.step(state, np.array([[way]]), rng)
         assert over.tolist() == [ends] and reward[0, 0] == ends
     assert single.horizon == 3
+
+
+def test_a_game_that_is_over_away_from_its_goal_is_no_cheaper_than_the_way():
+    """Place 6 ends the game in step 3 of 12, with the goal at 2 missed: 0.1 for each of the 10 steps from it on."""
+    far = lambda rng, obs: np.full((len(obs), 1), 2.0)
+    for single, last in ((False, -0.1 * 10), (True, -0.1)):  # with single a game has 3 steps
+        sim, rng = replace(goals(cost=0.1, single=single), goals=far), pl.rng_of(KEY)
+        state, paid = sim.reset(rng, 1), []
+        for _ in range(3):
+            state, reward, over = sim.step(state, np.array([[RIGHT]]), rng)
+            paid.append(float(reward[0, 0]))
+        assert over.all() and paid == pytest.approx([-0.1, -0.1, last])
 
 
 def test_a_policy_for_goals_is_learned_and_acts_in_options():

@@ -122,6 +122,22 @@ def test_an_option_learns_from_all_steps_with_nothing_into_its_region():
     assert late.success_M.tolist() == [False, False]
 
 
+def test_a_game_that_is_over_elsewhere_costs_an_option_what_steps_without_end_cost():
+    """To the goal at 5, past which no region is reached: -0.1 for three steps, then -0.1 / (1 - 0.9) = -1."""
+    own = option(6)
+    own.observe(played(own, 1, timeout=99), 1, KEY)
+    stored = own.learner.stored
+    assert stored.columns["reward"][: stored.size] == pytest.approx([-0.1, -0.1, -0.1, -1.0])
+    assert stored.columns["over"][: stored.size].tolist() == [False, False, False, True]
+    there = option(5)
+    there.observe(played(there, 1, timeout=99), 1, KEY)
+    assert there.learner.stored.columns["reward"][3] == 0
+    whole = replace(LEARNER, gamma=1.0).learner(MAZE, KEY)
+    without = SubgoalOption(region("past", 6.0, 1.0), whole, words_of())
+    without.observe(played(without, 1, timeout=99), 1, KEY)
+    assert whole.stored.columns["reward"][3] == pytest.approx(-0.1 * 12)
+
+
 def test_the_library_serves_regions_that_overlap_and_names_that_are_alike():
     library = [option(3, "east door"), option(5, "corner")]
     assert stored_option(library, region("a gate", 3.2, 1.0)) == (library[0], True)

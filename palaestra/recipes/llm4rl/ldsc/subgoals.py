@@ -226,16 +226,20 @@ class SubgoalOption:
         )
 
     def observe(self, games: pl.control.OptionGames, number: int, key: pl.Key) -> None:
-        """Learns from the steps of all options: -cost a step, 0 into the region; and notes from where
-        its own calls succeeded. What the game cut says nothing.
+        """Learns from the steps of all options: -cost a step, 0 into the region, and where the game is
+        over elsewhere, from where the region is never reached, the worst that steps could cost,
+        -cost / (1 - gamma). And notes from where its own calls succeeded. What the game cut says nothing.
         """
         steps = pl.control.option_paths(games, number, own=False)
-        place = self.words.places(steps["next_obs"][:, 0])
-        arrives = steps["alive"] & self.region.holds(place)
-        reward = np.where(arrives, 0.0, -STEP_COST)[:, None]
-        # a game that is over elsewhere is no end of the way to the region
-        self.learner.update({**steps, "over": arrives}, reward, key)
+        arrives = steps["over"] & self.region.holds(self.words.places(steps["next_obs"][:, 0]))
+        paid = np.where(steps["over"], -self._worst(games.sim.horizon), -STEP_COST)
+        self.learner.update(steps, np.where(arrives, 0.0, paid)[:, None], key)
         self._note(games, number)
+
+    def _worst(self, horizon: int) -> float:
+        """What steps without end cost, at this value of later ones; those of a game at gamma 1."""
+        gamma = self.learner.settings.gamma
+        return STEP_COST / (1 - gamma) if gamma < 1 else STEP_COST * horizon
 
     def _note(self, games: pl.control.OptionGames, number: int) -> None:
         place = self.words.places(games.paths()["obs"][:, 0])
