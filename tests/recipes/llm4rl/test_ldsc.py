@@ -100,9 +100,9 @@ def test_an_option_begins_anywhere_until_it_has_five_successes_then_where_it_suc
     far = np.concatenate([MAZE.observe(pl.control.maze.MazeState(cell_n=np.array([c]))) for c in range(5)])
     assert own.can_begin(far).all()
     own.observe(played(own, 1), 1, KEY)
-    assert own.place_MP[:, 0] == pytest.approx([1, 2] * 5) and own.success_M.all()
+    assert own.place_MP[:, 0] == pytest.approx([1] * 5) and own.success_M.all()  # where each call began
     for _ in range(30):
-        own.place_MP = np.concatenate([own.place_MP, [[5.0, 1.0]]])
+        own.place_MP = np.concatenate([own.place_MP, [[5.0, 1.2]]])
         own.success_M = np.append(own.success_M, False)
     assert own.can_begin(far).tolist() == [True, True, True, False, False]
 
@@ -119,7 +119,10 @@ def test_an_option_learns_from_all_steps_with_nothing_into_its_region():
     assert (cut.calls, cut.successes, len(cut.success_M)) == (1, 0, 0)
     late = option(5)
     late.observe(played(late, 0), 1, KEY)
-    assert late.success_M.tolist() == [False, False]
+    assert late.success_M.tolist() == [False]
+    for _ in range(2):  # a failed call of 2 steps weighs no more than one that succeeds
+        late.observe(played(late, 1, timeout=4), 1, KEY)
+    assert late.success_M.tolist() == [False, True, True] and late.place_MP[:, 0] == pytest.approx([1, 1, 1])
 
 
 def test_a_game_that_is_over_elsewhere_costs_an_option_what_steps_without_end_cost():

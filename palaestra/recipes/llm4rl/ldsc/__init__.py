@@ -3,7 +3,7 @@ options again.
 
     option   o = (I, pi, beta): pi the best action by values of its own, with 0 into its region and -0.1 for
              every other step; beta = in the region, or `timeout` steps; I = anywhere until 5 successes, then
-             where most of the 5 nearest places that it was at led to a success (arXiv:2503.19007)
+             where most of the 5 calls of it that began nearest succeeded (arXiv:2503.19007)
     over     Q(s, o) <- sum_{i<k} gamma^i r_i + gamma^k max_o' Q(s', o') of an option of k steps, over those
              that can begin and a global option, one step of the values of single actions
     tree     what is tried at random: an option where the subgoal before its own is reached (+1 nat), one that comes

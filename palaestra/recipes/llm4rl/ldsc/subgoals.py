@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 import palaestra as pl
 
 GESTATION = 5  # successes, until which an option may begin anywhere
-NEIGHBOURS, RECORDED = 5, 512  # of the classifier of where an option begins, and what it is made of
+NEIGHBOURS, RECORDED = 5, 512  # calls that say where an option begins, and those that are kept
 OVERLAP, LIKENESS = 0.5, 0.8  # above which an option is used again: of regions, and of names
 STEP_COST = 0.1  # of an option's step on its way to the region
 # log-probabilities of what is tried, in nats and up to their sum: the global option, an option where the
@@ -186,7 +186,9 @@ def exchange_coordinates(
 
 @dataclass
 class SubgoalOption:
-    """A region with the values that reach it, and the places from which they did and did not."""
+    """A region with the values that reach it, and the places [M, P] where its calls began, with whether
+    each succeeded. A call is one row, however long: a failed one is longer than most that succeed.
+    """
 
     region: SubgoalRegion
     learner: pl.control.QLearner
@@ -204,8 +206,8 @@ class SubgoalOption:
         return self.region.holds(self.words.places(obs[:, 0]))
 
     def can_begin(self, obs: np.ndarray) -> np.ndarray:
-        """[m] anywhere until `GESTATION` successes; then where it succeeded from most of the nearest
-        places that it has been at.
+        """[m] anywhere until `GESTATION` successes; then where most of the calls that began nearest
+        succeeded.
         """
         if self.successes < GESTATION:
             return np.ones(len(obs), bool)
@@ -251,9 +253,9 @@ class SubgoalOption:
                 continue
             success = call.end == pl.control.REACHED
             self.successes += success
-            been = place[call.game, call.start : call.start + call.steps]
-            self.place_MP = np.concatenate([self.place_MP, been])[-RECORDED:]
-            self.success_M = np.append(self.success_M, np.full(len(been), success))[-RECORDED:]
+            began = place[call.game, call.start]
+            self.place_MP = np.concatenate([self.place_MP, began[None]])[-RECORDED:]
+            self.success_M = np.append(self.success_M, success)[-RECORDED:]
 
 
 def stored_option(
