@@ -106,6 +106,25 @@ def test_an_option_that_is_at_its_end_or_cannot_begin_takes_no_step():
     }  # fmt: skip
 
 
+def test_the_last_option_of_a_plan_counts_where_it_ends_the_game():
+    """Place 6 ends the game, and so do two steps of the second simulator, in which 5 is reached."""
+    options = [to(6), to(5), to(7)]
+    _, follower = play(options, [[0], [1, 0], [0, 1], [2]])
+    assert follower.done_n.tolist() == [True, True, False, False] and not follower.failed_n.any()
+    _, follower = play(options, [[1], [1, 1], [0]], sim=Line(horizon=2))
+    assert follower.done_n.tolist() == [True, False, False]
+    _, follower = play([to(3), to(4)], [[0], [0, 1], []])
+    assert follower.done_n.all()
+
+
+def test_a_new_plan_that_is_empty_has_failed():
+    async def nothing(games, rows):
+        return [[] for _ in rows]
+
+    _, follower = play([to(0, timeout=1)], [[0]], replan=nothing)
+    assert follower.failed_n.tolist() == [True] and follower.done_n.tolist() == [False]
+
+
 def test_what_failed_is_tried_again_then_planned_anew_then_left_to_another_option():
     """To 1 within one step: reached by the second try. To 0 within one step: three tries, then a new plan."""
     asked = []
@@ -194,6 +213,17 @@ def test_a_decision_is_worth_its_discounted_rewards_and_gamma_to_the_power_of_it
         tensor("reward"), torch.zeros(1), best, best, tensor("discount"), torch.tensor(paths["next_legal"][:, 0, 0])
     )
     assert target.item() == pytest.approx(2.268, abs=1e-5)
+
+
+def test_a_decision_after_which_nothing_can_begin_is_the_last():
+    """From 3 to 5, where no option can begin: its value is 4 + 0.9 * 5 alone, whatever the values there are."""
+    games, _ = play([to(5, can_begin=at(3)), to(4, can_begin=at(3))], [[0]])
+    paths = pl.control.decision_paths(games, 0.9)
+    assert paths["over"].tolist() == [[True]] and paths["reward"][0, 0] == pytest.approx([8.5])
+    tensor = lambda name: torch.tensor(paths[name][:, 0, 0]).float()
+    over, high = torch.tensor(paths["over"][:, 0]).float(), torch.tensor([[9.0, 9.0]])
+    legal = torch.tensor(paths["next_legal"][:, 0, 0])
+    assert q_targets(tensor("reward"), over, high, high, tensor("discount"), legal).item() == pytest.approx(8.5)
 
 
 def test_values_over_options_learn_from_decisions():
