@@ -185,6 +185,48 @@ def test_the_tree_says_what_is_tried():
     assert tree_prior(regions, words_of())(obs)[:, 0].tolist() == [[-1, 0, -2, 0], [-1, 0, 1, 0]]
 
 
+def test_the_tree_names_the_regions_of_its_task_whatever_a_stored_option_is_called():
+    """The gate is reached by the option "door"; past it "corner" is tried at +1 nat, and before it at -2."""
+    regions = [[region("door", 3.0, 1.0)], [region("gate", 3.2, 1.0), region("corner", 5.0, 1.0, after="gate")]]
+    setting, library = learner_of(program(tasks=(MAZE, MAZE)), regions, 2), []
+    setting.options(0, library)
+    options, again = setting.options(1, library)
+    assert again == 1 and options[0].region.name == "door"
+    obs = MAZE.observe(pl.control.maze.MazeState(cell_n=np.array([0, 2])))
+    assert TaskLearner(setting, 1, options).prior(obs)[:, 0].tolist() == [[-1, 0, -2], [-1, 0, 1]]
+
+
+def test_places_of_a_simulator_are_read_in_the_order_of_the_coordinates():
+    """Of a corridor along y = 1, (y, x) is (1, 1) to (1, 5); of x alone 1 to 5."""
+    swapped, line = words_of(names="y,x"), words_of(names="x")
+    assert swapped.free(MAZE).tolist() == [[1, x] for x in range(1, 6)] == swapped.route(MAZE).tolist()
+    reply = {"subgoals": [{"name": "door", "y": 0.0, "x": 3.0, "radius": 0.5, "after": None}]}
+    assert swapped.regions(reply, swapped.free(MAZE))[0][0].centre == (1.0, 3.0)
+    assert line.free(MAZE).tolist() == [[x] for x in range(1, 6)]
+    assert line.own(np.zeros((2, 2))).shape == (2, 1) and words_of(names="y").own(np.zeros((2, 1))) is None
+
+
+def test_a_region_around_the_start_is_said_and_one_of_everything_refused(context):
+    said, ctx = [], context()
+    ctx.say = said.append
+    reply = {"subgoals": [{"name": "home", "x": 1, "y": 1, "radius": 2}, {"name": "end", "x": 5, "y": 1, "radius": 1}]}
+    made = program(tasks=(MAZE,), asked=pl.Scripted(lambda request: reply))
+    assert len(asyncio.run(made.ask(ctx, 0, words_of()))) == 2
+    assert len(said) == 1 and "games begin in 'home'" in said[0] and "end" not in said[0]
+    with pytest.raises(ValueError, match="less than or equal to 3"):  # x is 6 wide
+        words_of().form(3).model_validate({"subgoals": [{"name": "all", "x": 3, "y": 1, "radius": 3.5}]})
+
+
+def test_what_counts_is_the_share_of_calls_that_reach_their_region(context):
+    """Nothing at y = 3 is reached, from which a wall parts the agent, however many steps are spent on it."""
+    maze = replace(MAZE, drawing=MAZE.drawing + "\n#.....#\n#######")
+    for y, reaches in ((1, True), (3, False)):
+        answer = lambda request, y=y: {"subgoals": [{"name": "end", "x": 2, "y": y, "radius": 0.5}]}
+        found = asyncio.run(program(tasks=(maze,), asked=pl.Scripted(answer)).run(context())).metrics
+        assert 0 <= found["by_options"] <= 1
+        assert (found["by_options"] > 0) == reaches
+
+
 def test_the_control_keeps_number_radii_and_coordinates():
     words = words_of()
     regions = [region("a", 1.0, 2.0), region("b", 3.0, 4.0), region("c", 5.0, 6.0)]
