@@ -117,12 +117,17 @@ def test_an_option_learns_from_all_steps_with_nothing_into_its_region():
     cut = option(5)
     cut.observe(played(cut, 0, timeout=99), 1, KEY)
     assert (cut.calls, cut.successes, len(cut.success_M)) == (1, 0, 0)
-    late = option(5)
-    late.observe(played(late, 0), 1, KEY)
-    assert late.success_M.tolist() == [False]
-    for _ in range(2):  # a failed call of 2 steps weighs no more than one that succeeds
-        late.observe(played(late, 1, timeout=4), 1, KEY)
-    assert late.success_M.tolist() == [False, True, True] and late.place_MP[:, 0] == pytest.approx([1, 1, 1])
+
+
+def test_a_failed_call_is_one_row_and_none_before_there_are_five_successes():
+    """Of two steps left nothing is noted, until right reached the region from the same place five times."""
+    own = option(5)
+    own.observe(played(own, 0, games=3), 1, KEY)
+    assert (own.calls, len(own.success_M)) == (3, 0)
+    own.observe(played(own, 1, timeout=4, games=5), 1, KEY)
+    own.observe(played(own, 0), 1, KEY)
+    assert own.success_M.tolist() == [True] * 5 + [False] and own.place_MP[:, 0] == pytest.approx([1] * 6)
+    assert own.can_begin(MAZE.observe(MAZE.reset(pl.rng_of(KEY), 1))).all()
 
 
 def test_a_game_that_is_over_elsewhere_costs_an_option_what_steps_without_end_cost():

@@ -222,7 +222,8 @@ def exchange_coordinates(
 @dataclass
 class SubgoalOption:
     """A region with the values that reach it, and the places [M, P] where its calls began, with whether
-    each succeeded. A call is one row, however long: a failed one is longer than most that succeed.
+    each succeeded. A call is one row, however long: a failed one is longer than most that succeed. What fails
+    before `GESTATION` successes is no row, as it says what the option has not learned yet.
     """
 
     region: SubgoalRegion
@@ -287,6 +288,8 @@ class SubgoalOption:
             if call.end == pl.control.CUT:
                 continue
             success = call.end == pl.control.REACHED
+            if not success and self.successes < GESTATION:
+                continue
             self.successes += success
             began = place[call.game, call.start]
             self.place_MP = np.concatenate([self.place_MP, began[None]])[-RECORDED:]
