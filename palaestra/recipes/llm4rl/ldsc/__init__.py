@@ -33,9 +33,11 @@ Arms take equally many environment steps, single steps of all games:
     oracle         every fourth place of a shortest way, of a simulator with `route`
 
 `palaestra train ldsc`, seed 0, share of test games of the three tasks that reach their goal (the standard error in
-brackets): none 0.27 (0.015), guide 0.02 (0.008), without reuse 0, shuffled 0.39 (0.026), oracle 0.33 (0.005). With 6,000
-steps a task the default shows options that are learned and used again, and not that they help: none of the arms learns
-all three tasks, and the guided one none. Near a door the values over options go round in circles. No claim.
+brackets): none 0.27 (0.015), guide 0.67 (0), without reuse 0.37 (0.009), shuffled 0.23 (0.024), oracle 0.34 (0.003).
+The guide reaches the goal in all games of the first and third task and in none of the second; no arm learns all
+three. That is one seed. An option took at most one random action in ten until a reader tried the first task on seeds
+0, 1, 5 and 6 with and without that cap, and it was dropped; that failures before the fifth success do not count was
+decided on seed 0 of that task. So these numbers were looked at while the method was set, and show no claim.
 
 Deviations: options learn by double Q learning, not DDPG; regions are cubes; the classifier of where options begin
 is one of nearest places, not a support vector machine; the questions, thresholds and the default are ours.
