@@ -27,12 +27,14 @@ class GoalState:
     goal_nG: np.ndarray
     spent_n: np.ndarray  # steps since the goal was drawn
     over_n: np.ndarray  # which games of the simulator are over
+    taken_n: np.ndarray  # steps of the game
 
 
 @stage
 class GoalSimulator:
     """A simulator whose agents are told a goal behind their observation, and are paid for it alone: a
-    step pays 1 where the goal is reached, less `cost`.
+    step pays 1 where the goal is reached, less `cost`. Where the simulator's game is over elsewhere, that
+    step pays -cost for each step that the game had left, itself included, so no end is cheaper than the way.
 
     Where a goal is reached, or was not within `timeout` steps, the next one is drawn, so that later
     goals begin where earlier ones ended; with `single` the game ends at the first one. A game lasts as
@@ -79,6 +81,7 @@ class GoalSimulator:
             goal_nG=self.goals(rng, self.sim.observe(inner)),
             spent_n=np.zeros(n, int),
             over_n=np.zeros(n, bool),
+            taken_n=np.zeros(n, int),
         )
 
     def observe(self, state: GoalState) -> np.ndarray:
@@ -94,9 +97,12 @@ class GoalSimulator:
         obs = self.sim.observe(inner)
         reached_n = self.reached(obs, state.goal_nG)
         spent_n = state.spent_n + 1
-        paid_nA = np.repeat((reached_n - self.cost)[:, None], self.agents, 1)
+        costs_n = np.where(over_n & ~reached_n, self.horizon - state.taken_n, 1)
+        paid_nA = np.repeat((reached_n - self.cost * costs_n)[:, None], self.agents, 1)
         over_n = over_n | reached_n if self.single else over_n
-        after = GoalState(inner=inner, goal_nG=state.goal_nG, spent_n=spent_n, over_n=over_n)
+        after = replace(
+            state, inner=inner, spent_n=spent_n, over_n=over_n, taken_n=state.taken_n + 1
+        )
         if not self.single and (change_n := reached_n | (spent_n >= self.timeout)).any():
             drawn_nG = self.goals(rng, obs)
             after = replace(

@@ -318,8 +318,9 @@ def decision_paths(games: OptionGames, gamma: float) -> Paths:
     With an option of k steps from step t, "reward" is sum_{i<k} gamma^i r_{t+i}, "discount" is gamma^k,
     so the target of its value is reward + discount max_o' Q(s', o') (Sutton, Precup and Singh 1999,
     section 3). "act" is the option, "legal" and "next_legal" [n, 1, D, K] say which can begin, "steps"
-    [n, D] is k. One agent chooses: observations are the first agent's, rewards those of all together.
-    Options that took no step are no decisions.
+    [n, D] is k. "over" is where the game was, or where no option can begin, so that nothing follows.
+    One agent chooses: observations are the first agent's, rewards those of all together. Options that
+    took no step are no decisions.
     """
     paths, calls = games.paths(), [c for c in games.calls if c.steps]
     n, reward_nT = len(games.alive_n), paths["reward"].sum(1)
@@ -346,7 +347,8 @@ def decision_paths(games: OptionGames, gamma: float) -> Paths:
             kept["discount"][i, 0, d] = gamma**call.steps
             kept["obs"][i, 0, d] = paths["obs"][i, 0, call.start]
             kept["next_obs"][i, 0, d] = paths["next_obs"][i, 0, last]
-            kept["over"][i, d] = paths["over"][i, last]
+            nothing = not free["next_legal"][i, last].any()
+            kept["over"][i, d] = paths["over"][i, last] or nothing
             kept["act"][i, 0, d], kept["steps"][i, d] = call.option, call.steps
             kept["legal"][i, 0, d] = free["legal"][i, call.start]
             kept["next_legal"][i, 0, d] = free["next_legal"][i, last]
@@ -358,7 +360,9 @@ def option_paths(games: OptionGames, number: int, own: bool = True) -> Paths:
     """The steps of one option as paths for a learner from single transitions, such as `QLearner`.
 
     "alive" is where the option acted, "over" where it was reached, so that nothing follows, or the
-    game was; observations have its goal behind them. "reward" is the simulator's. A timeout is no end.
+    game was over elsewhere; observations have its goal behind them. A timeout is no end. "reward" is the
+    simulator's. Nothing follows where a game is over, so who pays -c a step in its place makes a game
+    that is over elsewhere cheaper than the way: that end has to cost c / (1 - gamma), as the rest would.
 
     Args:
         own: False = the steps of the other options too, but for those that begin at its end. From

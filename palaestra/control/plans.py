@@ -26,7 +26,8 @@ class PlanFollower:
 
     An option that is reached, or is at its end already, is followed by the next one. One that runs out
     of time, is refused or interrupted is tried again up to `retries` times; after that a new plan takes
-    the place of what is left, up to `replans` times in a game; then the plan has failed.
+    the place of what is left, up to `replans` times in a game; then the plan has failed, as it has
+    where the new plan is empty. What is reached in a game's last step counts, too.
 
     Args:
         plans: of each game.
@@ -46,20 +47,33 @@ class PlanFollower:
         n = len(self.plans)
         self.at_n, self.tried_n, self.replanned_n = (np.zeros(n, int) for _ in range(3))
         self.failed_n = np.zeros(n, bool)
+        self.games: OptionGames | None = None  # that are asked for
 
     @property
     def done_n(self) -> np.ndarray:
         """[n] which games have every option of their plan behind them."""
         left = np.array([len(p) for p in self.plans]) - self.at_n
-        return (left <= 0) & ~self.failed_n
+        return (left - self._last_n() <= 0) & ~self.failed_n
+
+    def _last_n(self) -> np.ndarray:
+        """[n] bool: games whose option was reached in their last step, after which nobody was asked."""
+        ended_n = np.zeros(len(self.plans), bool)
+        if (games := self.games) is None:
+            return ended_n
+        for row in np.flatnonzero(~games.alive_n & (games.end_n == REACHED)):
+            plan, at = self.plans[row], self.at_n[row]
+            ended_n[row] = at < len(plan) and games.last_n[row] == plan[at]
+        return ended_n
 
     async def __call__(self, games: OptionGames, rows: np.ndarray) -> np.ndarray:
+        self.games = games
         failing = [int(row) for row in rows if not self._step_on(games, int(row))]
         again = [row for row in failing if self.replanned_n[row] < self.replans]
         if again and self.replan is not None:
             for row, plan in zip(again, await self.replan(games, np.array(again)), strict=True):
                 self.plans[row], self.at_n[row], self.tried_n[row] = list(plan), 0, 0
                 self.replanned_n[row] += 1
+                self.failed_n[row] = not self.plans[row]
         self.failed_n[[row for row in failing if row not in again]] = True
         return np.array([self._option(games, int(row)) for row in rows])
 

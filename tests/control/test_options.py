@@ -1,6 +1,7 @@
 """Options: when they begin and end, plans of them, what a decision is worth, and goals in the observation."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import palaestra as pl
@@ -105,6 +106,25 @@ def test_an_option_that_is_at_its_end_or_cannot_begin_takes_no_step():
     }  # fmt: skip
 
 
+def test_the_last_option_of_a_plan_counts_where_it_ends_the_game():
+    """Place 6 ends the game, and so do two steps of the second simulator, in which 5 is reached."""
+    options = [to(6), to(5), to(7)]
+    _, follower = play(options, [[0], [1, 0], [0, 1], [2]])
+    assert follower.done_n.tolist() == [True, True, False, False] and not follower.failed_n.any()
+    _, follower = play(options, [[1], [1, 1], [0]], sim=Line(horizon=2))
+    assert follower.done_n.tolist() == [True, False, False]
+    _, follower = play([to(3), to(4)], [[0], [0, 1], []])
+    assert follower.done_n.all()
+
+
+def test_a_new_plan_that_is_empty_has_failed():
+    async def nothing(games, rows):
+        return [[] for _ in rows]
+
+    _, follower = play([to(0, timeout=1)], [[0]], replan=nothing)
+    assert follower.failed_n.tolist() == [True] and follower.done_n.tolist() == [False]
+
+
 def test_what_failed_is_tried_again_then_planned_anew_then_left_to_another_option():
     """To 1 within one step: reached by the second try. To 0 within one step: three tries, then a new plan."""
     asked = []
@@ -195,6 +215,17 @@ def test_a_decision_is_worth_its_discounted_rewards_and_gamma_to_the_power_of_it
     assert target.item() == pytest.approx(2.268, abs=1e-5)
 
 
+def test_a_decision_after_which_nothing_can_begin_is_the_last():
+    """From 3 to 5, where no option can begin: its value is 4 + 0.9 * 5 alone, whatever the values there are."""
+    games, _ = play([to(5, can_begin=at(3)), to(4, can_begin=at(3))], [[0]])
+    paths = pl.control.decision_paths(games, 0.9)
+    assert paths["over"].tolist() == [[True]] and paths["reward"][0, 0] == pytest.approx([8.5])
+    tensor = lambda name: torch.tensor(paths[name][:, 0, 0]).float()
+    over, high = torch.tensor(paths["over"][:, 0]).float(), torch.tensor([[9.0, 9.0]])
+    legal = torch.tensor(paths["next_legal"][:, 0, 0])
+    assert q_targets(tensor("reward"), over, high, high, tensor("discount"), legal).item() == pytest.approx(8.5)
+
+
 def test_values_over_options_learn_from_decisions():
     """From 3, right ends in 6 after three steps and pays 4, 5, 6; left pays 2, 1, 0: values 15 less discounts."""
     options = [to(0, timeout=3), to(6)]
@@ -277,6 +308,18 @@ def test_goals_stand_in_the_observation_and_are_paid_alone():
         state, reward, over = single.step(state, np.array([[way]]), rng)
         assert over.tolist() == [ends] and reward[0, 0] == ends
     assert single.horizon == 3
+
+
+def test_a_game_that_is_over_away_from_its_goal_is_no_cheaper_than_the_way():
+    """Place 6 ends the game in step 3 of 12, with the goal at 2 missed: 0.1 for each of the 10 steps from it on."""
+    far = lambda rng, obs: np.full((len(obs), 1), 2.0)
+    for single, last in ((False, -0.1 * 10), (True, -0.1)):  # with single a game has 3 steps
+        sim, rng = replace(goals(cost=0.1, single=single), goals=far), pl.rng_of(KEY)
+        state, paid = sim.reset(rng, 1), []
+        for _ in range(3):
+            state, reward, over = sim.step(state, np.array([[RIGHT]]), rng)
+            paid.append(float(reward[0, 0]))
+        assert over.all() and paid == pytest.approx([-0.1, -0.1, last])
 
 
 def test_a_policy_for_goals_is_learned_and_acts_in_options():

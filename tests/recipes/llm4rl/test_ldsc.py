@@ -9,7 +9,7 @@ import palaestra as pl
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.llm4rl import ldsc
-from palaestra.recipes.llm4rl.ldsc.program import MAZES, OptionLearning, on_route
+from palaestra.recipes.llm4rl.ldsc.program import MAZES, OptionLearning, TaskLearner, on_route
 from palaestra.recipes.llm4rl.ldsc.recorded import WRITTEN, recorded_subgoals
 from palaestra.recipes.llm4rl.ldsc.subgoals import (
     PlaceWords,
@@ -100,9 +100,9 @@ def test_an_option_begins_anywhere_until_it_has_five_successes_then_where_it_suc
     far = np.concatenate([MAZE.observe(pl.control.maze.MazeState(cell_n=np.array([c]))) for c in range(5)])
     assert own.can_begin(far).all()
     own.observe(played(own, 1), 1, KEY)
-    assert own.place_MP[:, 0] == pytest.approx([1, 2] * 5) and own.success_M.all()
+    assert own.place_MP[:, 0] == pytest.approx([1] * 5) and own.success_M.all()  # where each call began
     for _ in range(30):
-        own.place_MP = np.concatenate([own.place_MP, [[5.0, 1.0]]])
+        own.place_MP = np.concatenate([own.place_MP, [[5.0, 1.2]]])
         own.success_M = np.append(own.success_M, False)
     assert own.can_begin(far).tolist() == [True, True, True, False, False]
 
@@ -117,9 +117,33 @@ def test_an_option_learns_from_all_steps_with_nothing_into_its_region():
     cut = option(5)
     cut.observe(played(cut, 0, timeout=99), 1, KEY)
     assert (cut.calls, cut.successes, len(cut.success_M)) == (1, 0, 0)
-    late = option(5)
-    late.observe(played(late, 0), 1, KEY)
-    assert late.success_M.tolist() == [False, False]
+
+
+def test_a_failed_call_is_one_row_and_none_before_there_are_five_successes():
+    """Of two steps left nothing is noted, until right reached the region from the same place five times."""
+    own = option(5)
+    own.observe(played(own, 0, games=3), 1, KEY)
+    assert (own.calls, len(own.success_M)) == (3, 0)
+    own.observe(played(own, 1, timeout=4, games=5), 1, KEY)
+    own.observe(played(own, 0), 1, KEY)
+    assert own.success_M.tolist() == [True] * 5 + [False] and own.place_MP[:, 0] == pytest.approx([1] * 6)
+    assert own.can_begin(MAZE.observe(MAZE.reset(pl.rng_of(KEY), 1))).all()
+
+
+def test_a_game_that_is_over_elsewhere_costs_an_option_what_steps_without_end_cost():
+    """To the goal at 5, past which no region is reached: -0.1 for three steps, then -0.1 / (1 - 0.9) = -1."""
+    own = option(6)
+    own.observe(played(own, 1, timeout=99), 1, KEY)
+    stored = own.learner.stored
+    assert stored.columns["reward"][: stored.size] == pytest.approx([-0.1, -0.1, -0.1, -1.0])
+    assert stored.columns["over"][: stored.size].tolist() == [False, False, False, True]
+    there = option(5)
+    there.observe(played(there, 1, timeout=99), 1, KEY)
+    assert there.learner.stored.columns["reward"][3] == 0
+    whole = replace(LEARNER, gamma=1.0).learner(MAZE, KEY)
+    without = SubgoalOption(region("past", 6.0, 1.0), whole, words_of())
+    without.observe(played(without, 1, timeout=99), 1, KEY)
+    assert whole.stored.columns["reward"][3] == pytest.approx(-0.1 * 12)
 
 
 def test_the_library_serves_regions_that_overlap_and_names_that_are_alike():
@@ -145,10 +169,67 @@ def test_later_tasks_use_options_again():
     assert again == 0 and all(o is not first[0] for o in fresh)
 
 
+def learner_of(made, regions, tasks=1):
+    words, arm = [words_of()] * tasks, {"ctx": None, "reuse": True, "key": KEY}
+    return OptionLearning(program=made, words=words, regions=regions, **arm)
+
+
+def test_an_option_explores_as_much_as_its_task():
+    """At epsilon 1 each of four actions is taken a quarter of the times, at 0 one always."""
+    setting = learner_of(program(tasks=(MAZE,)), [[region("door", 3.0, 1.0)]])
+    learner = TaskLearner(setting, 0, setting.options(0, [])[0])
+    obs = MAZE.observe(MAZE.reset(pl.rng_of(KEY), 4000))
+    for epsilon, shares in ((1.0, [0.25] * 4), (0.0, [0, 0, 0, 1])):
+        act = learner.options(epsilon)[1].act(obs, None, pl.rng_of(KEY))["act"]
+        assert sorted(np.bincount(act[:, 0], minlength=4) / 4000) == pytest.approx(shares, abs=0.03)
+
+
 def test_the_tree_says_what_is_tried():
     regions = [region("door", 3.0, 1.0), region("corner", 5.0, 1.0, after="door"), region("x", 1.0, 1.0, after="?")]
     obs = MAZE.observe(pl.control.maze.MazeState(cell_n=np.array([0, 2])))
     assert tree_prior(regions, words_of())(obs)[:, 0].tolist() == [[-1, 0, -2, 0], [-1, 0, 1, 0]]
+
+
+def test_the_tree_names_the_regions_of_its_task_whatever_a_stored_option_is_called():
+    """The gate is reached by the option "door"; past it "corner" is tried at +1 nat, and before it at -2."""
+    regions = [[region("door", 3.0, 1.0)], [region("gate", 3.2, 1.0), region("corner", 5.0, 1.0, after="gate")]]
+    setting, library = learner_of(program(tasks=(MAZE, MAZE)), regions, 2), []
+    setting.options(0, library)
+    options, again = setting.options(1, library)
+    assert again == 1 and options[0].region.name == "door"
+    obs = MAZE.observe(pl.control.maze.MazeState(cell_n=np.array([0, 2])))
+    assert TaskLearner(setting, 1, options).prior(obs)[:, 0].tolist() == [[-1, 0, -2], [-1, 0, 1]]
+
+
+def test_places_of_a_simulator_are_read_in_the_order_of_the_coordinates():
+    """Of a corridor along y = 1, (y, x) is (1, 1) to (1, 5); of x alone 1 to 5."""
+    swapped, line = words_of(names="y,x"), words_of(names="x")
+    assert swapped.free(MAZE).tolist() == [[1, x] for x in range(1, 6)] == swapped.route(MAZE).tolist()
+    reply = {"subgoals": [{"name": "door", "y": 0.0, "x": 3.0, "radius": 0.5, "after": None}]}
+    assert swapped.regions(reply, swapped.free(MAZE))[0][0].centre == (1.0, 3.0)
+    assert line.free(MAZE).tolist() == [[x] for x in range(1, 6)]
+    assert line.own(np.zeros((2, 2))).shape == (2, 1) and words_of(names="y").own(np.zeros((2, 1))) is None
+
+
+def test_a_region_around_the_start_is_said_and_one_of_everything_refused(context):
+    said, ctx = [], context()
+    ctx.say = said.append
+    reply = {"subgoals": [{"name": "home", "x": 1, "y": 1, "radius": 2}, {"name": "end", "x": 5, "y": 1, "radius": 1}]}
+    made = program(tasks=(MAZE,), asked=pl.Scripted(lambda request: reply))
+    assert len(asyncio.run(made.ask(ctx, 0, words_of()))) == 2
+    assert len(said) == 1 and "games begin in 'home'" in said[0] and "end" not in said[0]
+    with pytest.raises(ValueError, match="less than or equal to 3"):  # x is 6 wide
+        words_of().form(3).model_validate({"subgoals": [{"name": "all", "x": 3, "y": 1, "radius": 3.5}]})
+
+
+def test_what_counts_is_the_share_of_calls_that_reach_their_region(context):
+    """Nothing at y = 3 is reached, from which a wall parts the agent, however many steps are spent on it."""
+    maze = replace(MAZE, drawing=MAZE.drawing + "\n#.....#\n#######")
+    for y, reaches in ((1, True), (3, False)):
+        answer = lambda request, y=y: {"subgoals": [{"name": "end", "x": 2, "y": y, "radius": 0.5}]}
+        found = asyncio.run(program(tasks=(maze,), asked=pl.Scripted(answer)).run(context())).metrics
+        assert 0 <= found["by_options"] <= 1
+        assert (found["by_options"] > 0) == reaches
 
 
 def test_the_control_keeps_number_radii_and_coordinates():

@@ -1,9 +1,10 @@
 """LDSC: a language model names subgoals in each task, options learn to reach them, and later tasks use the
 options again.
 
-    option   o = (I, pi, beta): pi the best action by values of its own, with 0 into its region and -0.1 for
-             every other step; beta = in the region, or `timeout` steps; I = anywhere until 5 successes, then
-             where most of the 5 nearest places that it was at led to a success (arXiv:2503.19007)
+    option   o = (I, pi, beta): pi the best action by values of its own, with 0 into its region, -0.1 / (1 - gamma)
+             where the game is over elsewhere and -0.1 for every other step; beta = in the region, or `timeout`
+             steps; I = anywhere until 5 successes, then where most of the 5 calls of it that began nearest
+             succeeded, of its successes and of what failed after the fifth (arXiv:2503.19007)
     over     Q(s, o) <- sum_{i<k} gamma^i r_i + gamma^k max_o' Q(s', o') of an option of k steps, over those
              that can begin and a global option, one step of the values of single actions
     tree     what is tried at random: an option where the subgoal before its own is reached (+1 nat), one that comes
@@ -16,9 +17,11 @@ options again.
 Several simulators, with commas, are tasks that are learned one after another; observations and actions have one
 size. `place` names the coordinates in which a region is told: quantities that the simulator has in `visible`, else
 number_0 and so on; the default is x and y, else the first two. A centre where no agent can be is moved to the
-nearest place of a simulator with `places`. A region that overlaps a stored one by more than half (intersection over
-union) is reached by the stored option as it is; a like name (cosine of three letters in a row above 0.8) gives new
-options their first values.
+nearest place of a simulator with `places`, whose columns are x and y, else the first of `visible`. A radius is at
+most half of the range of the widest coordinate; where games begin in a region, the run says so. A region that
+overlaps a stored one by more than half (intersection over union) is reached by the stored option as it is; a like
+name (cosine of three letters in a row above 0.8) gives new options their first values. Every option acts at random
+as often as its task explores, a stored one too. `by_options` is the share of calls of options that end in their region.
 
 In the run folder are arms.md, transcript.jsonl, and in policy/ the values over options and of each option of a task.
 Arms take equally many environment steps, single steps of all games:
@@ -30,9 +33,11 @@ Arms take equally many environment steps, single steps of all games:
     oracle         every fourth place of a shortest way, of a simulator with `route`
 
 `palaestra train ldsc`, seed 0, share of test games of the three tasks that reach their goal (the standard error in
-brackets): none 0.27 (0.015), guide 0.02 (0.008), without reuse 0, shuffled 0.39 (0.026), oracle 0.33 (0.005). With 6,000
-steps a task the default shows options that are learned and used again, and not that they help: none of the arms learns
-all three tasks, and the guided one none. Near a door the values over options go round in circles. No claim.
+brackets): none 0.27 (0.015), guide 0.67 (0), without reuse 0.37 (0.009), shuffled 0.23 (0.024), oracle 0.34 (0.003).
+The guide reaches the goal in all games of the first and third task and in none of the second; no arm learns all
+three. That is one seed. An option took at most one random action in ten until a reader tried the first task on seeds
+0, 1, 5 and 6 with and without that cap, and it was dropped; that failures before the fifth success do not count was
+decided on seed 0 of that task. So these numbers were looked at while the method was set, and show no claim.
 
 Deviations: options learn by double Q learning, not DDPG; regions are cubes; the classifier of where options begin
 is one of nearest places, not a support vector machine; the questions, thresholds and the default are ours.

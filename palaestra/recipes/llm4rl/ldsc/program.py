@@ -13,9 +13,7 @@ from palaestra.recipes.llm4rl.ldsc.subgoals import (
     PlaceWords,
     SubgoalOption,
     SubgoalRegion,
-    TellsRoute,
     exchange_coordinates,
-    free_places,
     stored_option,
     tree_prior,
 )
@@ -24,7 +22,6 @@ Subgoals = Literal["model", "none"]
 GOALS = ((9, 1), (9, 9), (6, 9))
 MAZES: tuple[pl.control.Simulator, ...] = tuple(pl.control.Maze(goal=goal) for goal in GOALS)
 SAMPLE = 16  # games of the start, which bounds of coordinates are taken from
-MOST_RANDOM = 0.1  # share of random actions in an option, whose values are optimistic at the start
 ASKS = 4  # a reply, and three repairs
 FORM = """{about}
 
@@ -117,10 +114,13 @@ class ReuseOptions:
                 exchange_coordinates(r, w, (*key, i))
                 for i, (r, w) in enumerate(zip(regions, words, strict=True))
             ]
-            arms["shuffled"] = arm([self._free(i, r) for i, r in enumerate(other)], self.reuse)
-            routes = [task.route() for task in self.tasks if isinstance(task, TellsRoute)]
-            if len(routes) == len(self.tasks):
-                arms["oracle"] = arm([on_route(route, 4) for route in routes], self.reuse)
+            arms["shuffled"] = arm(
+                [self._free(i, r, words[i]) for i, r in enumerate(other)], self.reuse
+            )
+            routes = [w.route(task) for w, task in zip(words, self.tasks, strict=True)]
+            ways = [on_route(route, 4) for route in routes if route is not None]
+            if len(ways) == len(self.tasks):
+                arms["oracle"] = arm(ways, self.reuse)
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         guide = results["guide"]
@@ -170,10 +170,15 @@ class ReuseOptions:
         if record is None:
             ctx.say(f"task {task + 1}: no reply fits, so it has no subgoals and is learned without")
             return []
-        regions, dropped = words.regions(record, free_places(sim))
+        regions, dropped = words.regions(record, words.free(sim))
         if dropped:
             ctx.say(
                 f"task {task + 1}: {dropped} subgoals are where another one is, and were dropped"
+            )
+        if around := [r.name for r in regions if r.holds(words.starts).all()]:
+            ctx.say(
+                f"task {task + 1}: games begin in {', '.join(map(repr, around))}, so these are reached at "
+                "once, and only lead back there"
             )
         return regions
 
@@ -183,9 +188,11 @@ class ReuseOptions:
         games = pl.control.play_games(task, act, SAMPLE, (*key, "sample"))
         return PlaceWords.of(task, games, self.place)
 
-    def _free(self, task: int, regions: Sequence[SubgoalRegion]) -> list[SubgoalRegion]:
+    def _free(
+        self, task: int, regions: Sequence[SubgoalRegion], words: PlaceWords
+    ) -> list[SubgoalRegion]:
         """Regions with their centres at free places, where a task tells these."""
-        free = free_places(self.tasks[task])
+        free = words.free(self.tasks[task])
         if free is None:
             return list(regions)
         near = lambda r: free[np.abs(free - np.array(r.centre)).sum(1).argmin()]
@@ -235,7 +242,8 @@ class OptionLearning:
                 **each,
                 "learned_from": mean["return"],
                 "agreement": 1.0,  # an arm's rewards are the simulator's
-                "by_options": sum(x["optional"] for x in curve) / taken,
+                "by_options": sum(x["reached"] for x in curve)
+                / max(1, sum(x["called"] for x in curve)),
                 "reused": reused,
                 "env_steps": taken,
                 "curve": curve,
@@ -275,14 +283,15 @@ class TaskLearner:
         self.flat = settings.learner(self.sim, (*self.key, "global"))
         spaces = pl.control.OptionSpaces(observation=self.sim.observation, actions=1 + len(options))
         self.over = settings.learner(spaces, (*self.key, "over"))
-        self.prior = tree_prior([o.region for o in options], setting.words[task])
+        # the task's own regions, as a stored option may have been named otherwise
+        self.prior = tree_prior(setting.regions[task], setting.words[task])
 
     def options(self, epsilon: float) -> list[pl.control.Option]:
         """The global option, one step of the values of single actions, and those of the subgoals."""
         program = self.setting.program
         acting = program.learner.acting(self.flat.values, epsilon)
         flat = pl.control.Option(name="global", act=acting, timeout=1)
-        return [flat, *(o.option(program.timeout, min(epsilon, MOST_RANDOM)) for o in self.own)]
+        return [flat, *(o.option(program.timeout, epsilon) for o in self.own)]
 
     async def play(self, games: int, epsilon: float, key: pl.Key) -> pl.control.OptionGames:
         over = self.setting.program.learner.acting(self.over.values, epsilon, self.prior)
@@ -304,13 +313,14 @@ class TaskLearner:
             self.over.update(decisions, decisions["reward"], (*key, "over"))
             for number, option in enumerate(self.own, start=1):
                 option.observe(games, number, (*key, number))
+            called = [c.end for c in games.calls if c.option > 0 and c.steps]
             lines.append(
                 {
                     "task": self.task + 1,
                     "reward": float(pl.control.returns_of(paths).mean()),
                     "taken": games.env_steps,
-                    "optional": int((paths["option"] > 0).sum()),
-                    "begun": sum(o.successes for o in self.own),
+                    "called": len(called),
+                    "reached": called.count(pl.control.REACHED),
                 }
             )
         return lines

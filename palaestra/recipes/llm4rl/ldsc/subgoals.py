@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 import palaestra as pl
 
 GESTATION = 5  # successes, until which an option may begin anywhere
-NEIGHBOURS, RECORDED = 5, 512  # of the classifier of where an option begins, and what it is made of
+NEIGHBOURS, RECORDED = 5, 512  # calls that say where an option begins, and those that are kept
 OVERLAP, LIKENESS = 0.5, 0.8  # above which an option is used again: of regions, and of names
 STEP_COST = 0.1  # of an option's step on its way to the region
 # log-probabilities of what is tried, in nats and up to their sum: the global option, an option where the
@@ -24,7 +24,9 @@ GLOBAL, FOLLOWS, UNRELATED, FIRST = -1.0, 1.0, -2.0, 0.0
 
 @runtime_checkable
 class TellsPlaces(Protocol):
-    """A simulator that tells where an agent can be, as coordinates [C, P]."""
+    """A simulator that tells where an agent can be [C, Q]: x and y where these are in `visible`, then its
+    other quantities in their order; they may be fewer than it has.
+    """
 
     @property
     def places(self) -> np.ndarray: ...
@@ -32,7 +34,9 @@ class TellsPlaces(Protocol):
 
 @runtime_checkable
 class TellsRoute(Protocol):
-    """A simulator that tells the places of a shortest way to its goal [S, P], for an oracle."""
+    """A simulator that tells the places of a shortest way to its goal [S, Q], in the order of
+    `TellsPlaces`, for an oracle.
+    """
 
     def route(self) -> np.ndarray: ...
 
@@ -76,12 +80,15 @@ def name_likeness(one: str, other: str) -> float:
 
 @pl.value_class
 class PlaceWords:
-    """Where an agent is: the quantities of its observation that are coordinates, with bounds."""
+    """Where an agent is: the quantities of its observation that are coordinates, with bounds, and the
+    places [S, P] where games began.
+    """
 
     view: pl.control.ViewWords
     names: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
+    starts: np.ndarray
 
     @classmethod
     def of(cls, sim: pl.control.Simulator, games: pl.control.Paths, names: str) -> "PlaceWords":
@@ -93,7 +100,7 @@ class PlaceWords:
         view = pl.control.ViewWords.of(sim, games)
         known = list(view.visible)
         axes = [n.strip() for n in names.split(",") if n.strip()]
-        axes = axes or (["x", "y"] if {"x", "y"} <= set(known) else known[:2])
+        axes = axes or coordinates_first(known)[:2]
         if unknown := [n for n in axes if n not in known]:
             raise pl.UserError(
                 f"place={names}: there is no {unknown[0]!r}; there are {', '.join(known)}"
@@ -105,12 +112,36 @@ class PlaceWords:
             more = 0.0 if told else (quantity.high - quantity.low) / 2
             low.append(quantity.low - more)
             high.append(quantity.high + more)
-        return cls(view=view, names=tuple(axes), low=tuple(low), high=tuple(high))
+        columns = view.compute(games["obs"][:, 0, 0])
+        return cls(
+            view=view,
+            names=tuple(axes),
+            low=tuple(low),
+            high=tuple(high),
+            starts=np.stack([columns[n] for n in axes], -1),
+        )
 
     def places(self, obs: np.ndarray) -> np.ndarray:
         """[..., P] of observations [..., O]."""
         columns = self.view.compute(obs)
         return np.stack([columns[n] for n in self.names], -1)
+
+    def own(self, place: np.ndarray) -> np.ndarray | None:
+        """[S, P] of places that a simulator tells [S, Q], see `TellsPlaces`; None where they lack one of
+        the coordinates.
+        """
+        told = coordinates_first(list(self.view.visible))[: place.shape[1]]
+        if not set(self.names) <= set(told):
+            return None
+        return place[:, [told.index(n) for n in self.names]]
+
+    def free(self, sim: pl.control.Simulator) -> np.ndarray | None:
+        """[C, P] where an agent can be, or None where the simulator does not tell."""
+        return self.own(sim.places) if isinstance(sim, TellsPlaces) else None
+
+    def route(self, sim: pl.control.Simulator) -> np.ndarray | None:
+        """[S, P] of a shortest way, or None where the simulator does not tell."""
+        return self.own(sim.route()) if isinstance(sim, TellsRoute) else None
 
     def spelled(self) -> str:
         return "\n".join(
@@ -119,7 +150,10 @@ class PlaceWords:
         )
 
     def form(self, most: int) -> type[BaseModel]:
-        """What a reply has to fit: 1 to `most` subgoals within the bounds."""
+        """What a reply has to fit: 1 to `most` subgoals within the bounds, with a radius of at most half
+        of the widest coordinate's, as one that is larger may hold everywhere.
+        """
+        widest = max(high - low for low, high in zip(self.low, self.high, strict=True))
         fields: dict[str, Any] = {
             n: (float, Field(ge=low, le=high))
             for n, low, high in zip(self.names, self.low, self.high, strict=True)
@@ -127,7 +161,7 @@ class PlaceWords:
         fields |= {
             "name": (str, Field(min_length=1, max_length=80)),
             "after": (str | None, None),
-            "radius": (float, Field(gt=0)),
+            "radius": (float, Field(gt=0, le=widest / 2 if widest > 0 else None)),
         }
         config = ConfigDict(coerce_numbers_to_str=True)
         item: Any = create_model("SubgoalReply", __config__=config, **fields)
@@ -158,9 +192,10 @@ class PlaceWords:
         return regions, len(reply["subgoals"]) - len(regions)
 
 
-def free_places(sim: pl.control.Simulator) -> np.ndarray | None:
-    """[C, P] where an agent can be, or None where the simulator does not tell."""
-    return sim.places if isinstance(sim, TellsPlaces) else None
+def coordinates_first(known: Sequence[str]) -> list[str]:
+    """Names of quantities, x and y before the others where there are both."""
+    first = ["x", "y"] if {"x", "y"} <= set(known) else []
+    return [*first, *(n for n in known if n not in first)]
 
 
 def exchange_coordinates(
@@ -186,7 +221,10 @@ def exchange_coordinates(
 
 @dataclass
 class SubgoalOption:
-    """A region with the values that reach it, and the places from which they did and did not."""
+    """A region with the values that reach it, and the places [M, P] where its calls began, with whether
+    each succeeded. A call is one row, however long: a failed one is longer than most that succeed. What fails
+    before `GESTATION` successes is no row, as it says what the option has not learned yet.
+    """
 
     region: SubgoalRegion
     learner: pl.control.QLearner
@@ -204,8 +242,8 @@ class SubgoalOption:
         return self.region.holds(self.words.places(obs[:, 0]))
 
     def can_begin(self, obs: np.ndarray) -> np.ndarray:
-        """[m] anywhere until `GESTATION` successes; then where it succeeded from most of the nearest
-        places that it has been at.
+        """[m] anywhere until `GESTATION` successes; then where most of the calls that began nearest
+        succeeded.
         """
         if self.successes < GESTATION:
             return np.ones(len(obs), bool)
@@ -226,16 +264,20 @@ class SubgoalOption:
         )
 
     def observe(self, games: pl.control.OptionGames, number: int, key: pl.Key) -> None:
-        """Learns from the steps of all options: -cost a step, 0 into the region; and notes from where
-        its own calls succeeded. What the game cut says nothing.
+        """Learns from the steps of all options: -cost a step, 0 into the region, and where the game is
+        over elsewhere, from where the region is never reached, the worst that steps could cost,
+        -cost / (1 - gamma). And notes from where its own calls succeeded. What the game cut says nothing.
         """
         steps = pl.control.option_paths(games, number, own=False)
-        place = self.words.places(steps["next_obs"][:, 0])
-        arrives = steps["alive"] & self.region.holds(place)
-        reward = np.where(arrives, 0.0, -STEP_COST)[:, None]
-        # a game that is over elsewhere is no end of the way to the region
-        self.learner.update({**steps, "over": arrives}, reward, key)
+        arrives = steps["over"] & self.region.holds(self.words.places(steps["next_obs"][:, 0]))
+        paid = np.where(steps["over"], -self._worst(games.sim.horizon), -STEP_COST)
+        self.learner.update(steps, np.where(arrives, 0.0, paid)[:, None], key)
         self._note(games, number)
+
+    def _worst(self, horizon: int) -> float:
+        """What steps without end cost, at this value of later ones; those of a game at gamma 1."""
+        gamma = self.learner.settings.gamma
+        return STEP_COST / (1 - gamma) if gamma < 1 else STEP_COST * horizon
 
     def _note(self, games: pl.control.OptionGames, number: int) -> None:
         place = self.words.places(games.paths()["obs"][:, 0])
@@ -246,10 +288,12 @@ class SubgoalOption:
             if call.end == pl.control.CUT:
                 continue
             success = call.end == pl.control.REACHED
+            if not success and self.successes < GESTATION:
+                continue
             self.successes += success
-            been = place[call.game, call.start : call.start + call.steps]
-            self.place_MP = np.concatenate([self.place_MP, been])[-RECORDED:]
-            self.success_M = np.append(self.success_M, np.full(len(been), success))[-RECORDED:]
+            began = place[call.game, call.start]
+            self.place_MP = np.concatenate([self.place_MP, began[None]])[-RECORDED:]
+            self.success_M = np.append(self.success_M, success)[-RECORDED:]
 
 
 def stored_option(
