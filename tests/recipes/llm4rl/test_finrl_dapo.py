@@ -271,6 +271,14 @@ def test_names_of_finrl_files_are_read(tmp_path):
     assert (table.given_PTK2 == [3.0, 4.0]).all()  # 0 is no news
 
 
+def test_an_index_without_a_name_is_no_headline(tmp_path):
+    """pandas writes its index as a column named "", beside a table that may have headlines or none."""
+    index = lambda text: "\n".join(f"{i - 1 if i else ''},{x}" for i, x in enumerate(text.splitlines()))
+    assert not read_prices(csv(tmp_path, index(rows(60)))).headlines
+    text = rows(60, cells=",nan", head=",headline").replace("2024-01-03,AAA,102,nan", "2024-01-03,AAA,102,Orders")
+    assert [h.text for h in read_prices(csv(tmp_path, index(text))).headlines] == ["Orders"]
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
