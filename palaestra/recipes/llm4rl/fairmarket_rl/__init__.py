@@ -83,7 +83,7 @@ CARD = pl.Card(
         shows="fairness_paid",
         off={"critic": "none"},
         own={
-            "endpoint": '{"FTB": 0.6, "FBS": 0.9}',
+            "endpoint": ('{"FTB": 0.6, "FBS": 0.9}', '{"FTB": 0.2, "FBS": 0.5}'),
             "learner.games": 8,
             "games": 8,
             "calls": 8,
