@@ -145,6 +145,10 @@ def test_scores_are_paid_at_the_end_and_to_whom_they_belong(context):
     assert known.all()
     assert added[:, :2, -1] == pytest.approx(0.2) and added[:, 2:, -1] == pytest.approx(0.1)
     assert given.paid == pytest.approx(0, abs=1e-12)  # the same for every game: that moves nobody
+    half = np.arange(len(asked)) < len(asked) / 2
+    given.scores = lambda paths: np.where(half[:, None], [0.8, 0.8], [0.4, 0.8])
+    given(games)
+    assert given.paid == pytest.approx(0.025)  # 0.1 and 0.05 for FTB, in half of the games each
 
 
 def test_profits_are_in_units_of_their_deviation_over_all_games(context):
