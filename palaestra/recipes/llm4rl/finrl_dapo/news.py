@@ -34,7 +34,7 @@ def one_line(text: str, most: int = 500) -> str:
 
 def unscored(table: PriceTable) -> list[PriceHeadline]:
     """The headlines of days and stocks that the file has no score of."""
-    nothing_PTK = np.isnan(table.given_PTK2).all(-1)
+    nothing_PTK = np.isnan(table.given_PTK2[..., 0])
     return [h for h in table.headlines if nothing_PTK[h.path, h.day, h.stock]]
 
 
