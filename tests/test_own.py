@@ -4,6 +4,7 @@ number that shows its mechanism is above 0 there, and 0 where the mechanism is o
 
 import json
 from contextlib import nullcontext
+from itertools import cycle
 
 import palaestra
 import pytest
@@ -37,8 +38,10 @@ def needs_of(entry):
 
 
 def endpoint_for(reply):
-    """A chat endpoint of the loopback interface that gives one reply, as an argument; OTHER without a reply."""
-    return serving(lambda body: reply) if reply else nullcontext((None, ""))
+    """A chat endpoint of the loopback interface that gives one reply, or several in turn, as an argument; OTHER
+    without a reply."""
+    replies = cycle([reply] if isinstance(reply, str) else reply)
+    return serving(lambda body: next(replies)) if reply else nullcontext((None, ""))
 
 
 def cousin(folder):

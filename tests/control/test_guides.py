@@ -179,3 +179,21 @@ def test_an_endpoint_that_fails_is_a_fault_and_no_fallback():
     guide = pl.control.ChatGuide(pl.Scripted(fail), spell, Answer, read, fallback=(0.0, 0.5))
     with pytest.raises(Fault, match="down"):
         says([[1, 0]], guide)
+
+
+def test_a_question_that_grows_beyond_the_context_is_a_failed_format_and_a_fallback():
+    """The first question fits, and with the reply and what is wrong with it no more: that ends no run."""
+
+    def answer(request):
+        if len(request.messages) > 1 or "refused" in request.messages[0].content:
+            raise Fault("chat-refused", "900 tokens do not fit into the 512 of m")
+        return "a long reply without JSON"
+
+    guide = pl.control.ChatGuide(pl.Scripted(answer), spell, Answer, read, fallback=(0.0, 0.5))
+    found = says([[1, 0], [2, 0]], guide)
+    assert found.value_NG.tolist() == [[0.0, 0.5]] * 2 and found.fallbacks == 2
+    with pytest.raises(Fault, match="no fitting JSON in 1 replies: there is no JSON in it; to be asked again was refu"):
+        says([[1, 0]], pl.control.ChatGuide(pl.Scripted(answer), spell, Answer, read))
+    first = pl.control.ChatGuide(pl.Scripted(answer), lambda x: "refused", Answer, read, fallback=(0.0, 0.5))
+    with pytest.raises(Fault, match="do not fit into the 512"):
+        says([[1, 0]], first)

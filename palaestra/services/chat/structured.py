@@ -38,11 +38,20 @@ async def ask(client: Client, request: ChatRequest, model: type[M], *, asks: int
     """The client's answer as an object of the model.
 
     A reply that does not fit is shown to the client with what is wrong, `asks` - 1 times; then
-    Fault "chat-format" is raised. A reply that was cut is never mended: half of "10" is a 1.
+    Fault "chat-format" is raised. So it is where the client refuses such a longer request, which may
+    be more than its context, though it took the first. A reply that was cut is never mended: half of
+    "10" is a 1.
     """
-    request, why = add_schema(request, model), ""
-    for _ in range(asks):
-        reply = await client.chat(request)
+    request, why, replies = add_schema(request, model), "", 0
+    while replies < asks:
+        try:
+            reply = await client.chat(request)
+        except Fault as fault:
+            if not replies or fault.cause != "chat-refused":
+                raise
+            why = f"{why}; to be asked again was refused: {fault}"
+            break
+        replies += 1
         try:
             if reply.finish == "length":
                 raise ValueError(f"it was cut at {request.max_tokens} tokens")
@@ -57,7 +66,7 @@ async def ask(client: Client, request: ChatRequest, model: type[M], *, asks: int
             messages=(*request.messages, Message(role="assistant", content=reply.text), again),
         )
     client.meter.count_fault("chat-format")
-    raise Fault("chat-format", f"{client.name} gave no fitting JSON in {asks} replies: {why}")
+    raise Fault("chat-format", f"{client.name} gave no fitting JSON in {replies} replies: {why}")
 
 
 def parse_object(text: str, model: type[M]) -> M:

@@ -24,6 +24,7 @@ from palaestra.recipes.llm4rl.fairmarket_rl.program import (
     own_paths,
     ramp,
     rank_correlation,
+    steps_of,
 )
 
 LEARNER = pl.control.PPO(games=4, minibatches=1, epochs=1, width=8, bootstrap=True)
@@ -133,7 +134,7 @@ def test_scores_are_paid_at_the_end_and_to_whom_they_belong(context):
     """A seller's profit of 1 with a deviation of 0.5, lambdas of 0.125 and scores of 0.8 make 2 + 0.1 + 0.1."""
     place = setting(context, to_buyers=0.125, between=0.125)
     guide = pl.control.ComputedGuide(lambda rows: np.tile([0.8, 0.8], (len(rows), 1)))
-    given = FairnessShaping(place, guide, rounds=1, at_once=True)
+    given = FairnessShaping(place, guide, steps=32, at_once=True)
     games = place.sample
     asyncio.run(given.between(games, 1))
     given.count, given.total, given.square = 1, np.zeros(4), np.full(4, 0.25)  # a deviation of 0.5
@@ -143,12 +144,16 @@ def test_scores_are_paid_at_the_end_and_to_whom_they_belong(context):
     known = given.advisor.cache.nearest(asked, 1e6) >= 0
     assert known.all()
     assert added[:, :2, -1] == pytest.approx(0.2) and added[:, 2:, -1] == pytest.approx(0.1)
-    assert given.paid == pytest.approx(0.15) and 1.0 / 0.5 + 0.2 == 2.2
+    assert given.paid == pytest.approx(0, abs=1e-12)  # the same for every game: that moves nobody
+    half = np.arange(len(asked)) < len(asked) / 2
+    given.scores = lambda paths: np.where(half[:, None], [0.8, 0.8], [0.4, 0.8])
+    given(games)
+    assert given.paid == pytest.approx(0.025)  # 0.1 and 0.05 for FTB, in half of the games each
 
 
 def test_profits_are_in_units_of_their_deviation_over_all_games(context):
     place = setting(context)
-    given = FairnessShaping(place, None, 1, False)
+    given = FairnessShaping(place, None, 512, False)
     games = [{**place.sample, "reward": place.sample["reward"] * k} for k in (1.0, 3.0)]
     for i, part in enumerate(games, 1):
         asyncio.run(given.between(part, i))
@@ -158,19 +163,64 @@ def test_profits_are_in_units_of_their_deviation_over_all_games(context):
 
 
 def test_nobody_is_asked_before_scores_count(context):
-    place = setting(context, start=0.5, full=0.75, calls=100)
+    place = setting(context, start=0.5, full=0.75, calls=96)
     asked = []
 
     def compute(rows):
         asked.append(len(rows))
         return np.zeros((len(rows), 2))
 
-    given = FairnessShaping(place, pl.control.ComputedGuide(compute), 8, False)
+    given = FairnessShaping(place, pl.control.ComputedGuide(compute), 8 * place.sample["alive"].size, False)
     weights = []
     for i in range(1, 9):
         asyncio.run(given.between(place.sample, i))
         weights.append(given.weight)
-    assert weights == [0, 0, 0, 0, 0.5, 1, 1, 1] and len(asked) == 4 and max(asked) <= 100 // 8
+    assert weights == [0, 0, 0, 0, 0.5, 1, 1, 1] and len(asked) == 4 and max(asked) == 96 // 8
+
+
+def test_the_ramp_and_the_budget_follow_the_steps_that_were_taken(context):
+    """Games that end after a quarter of their slots are a quarter of the steps, so four times as many updates."""
+    place = setting(context, start=0.5, full=0.75, calls=96)
+    short = {**place.sample, "alive": place.sample["alive"] & (np.arange(8) < 2)}
+    guide = pl.control.ComputedGuide(lambda rows: np.zeros((len(rows), 2)))
+    given = FairnessShaping(place, guide, 2 * place.sample["alive"].size, False)
+    weights = []
+    for i in range(1, 9):
+        asyncio.run(given.between(short, i))
+        weights.append(given.weight)
+    assert weights == [0, 0, 0, 0, 0.5, 1, 1, 1] and given.advisor.asking.most == 12
+
+
+@pytest.mark.parametrize(("steps", "updates"), [(96, 3), (319, 10)])
+def test_few_updates_are_said(context, steps, updates):
+    """Four games of eight steps are an update."""
+    ctx, told = context(), []
+    ctx.say = told.append
+    FairSetting(program(steps=steps), ctx, ("test",))
+    few = [x for x in told if f"steps={steps} are {updates} updates" in x and "steps=320 are 10 updates" in x]
+    assert len(few) == (updates < 10)
+
+
+def test_scores_of_trained_agents_lie_beyond_the_games_of_the_start(context):
+    """Games that pay several times what the start earns are told apart, and spelled as they are."""
+    place = setting(context)
+    table = place.table(place.sample)
+    at = list(table).index("profit in dollars")
+    games = {k: np.repeat(v[:1], 2, 0) for k, v in place.sample.items()}
+    games["money"] = games["money"] * np.array([5.0, 8.0])[:, None, None]
+    rows, true = place.situations(games), place.table(games)["profit in dollars"]
+    assert (rows[0] != rows[1]).any() and true.max() > 2 * table["profit in dollars"].max()
+    for row, profit in zip(rows, true, strict=True):
+        text = place.spell(row).split("- seller 1: ")[1].split("\n")[0]
+        said = float(text.split("profit in dollars = ")[1])
+        assert said == pytest.approx(profit[0], abs=place.step_AC[0, at] / 2 + 0.005 * abs(profit[0]))
+    idle = {**games, "money": 0 * games["money"], "traded": 0 * games["traded"]}
+    assert "kWh sold = 0, mean price in dollars = 0, profit in dollars = 0\n" in place.spell(place.situations(idle)[0])
+
+
+def test_what_is_the_same_in_the_games_of_the_start_is_told_once_it_differs():
+    step, plain = steps_of(np.array([[[0.0, 6.0, 1.0]], [[0.0, 6.0, 4.0]]]))
+    assert step[0] == pytest.approx([1 / 12, 0.5, 0.25]) and plain[0, :2].tolist() == [0, 12] and np.isnan(plain[0, 2])
 
 
 def test_a_question_tells_of_trades_and_of_no_reward(context):
@@ -203,7 +253,7 @@ def test_every_agent_learns_alone(context):
     place = setting(context)
     lines, ends = [], []
     for other in (0.0, 5.0):
-        given = FairnessShaping(place, None, 1, False)
+        given = FairnessShaping(place, None, 512, False)
         paid = lambda paths, other=other, given=given: (
             given(paths) + other * (np.arange(4) > 0)[:, None] * paths["obs"][..., 2]
         )
@@ -253,7 +303,7 @@ def test_a_simulator_of_ones_own(context, tmp_path):
 
     made = program(sim=pl.control.SimpleSpread(horizon=5), asked=pl.Scripted(answer), steps=40)
     found = asyncio.run(made.run(context())).metrics
-    assert "- agent 3: earned = " in seen[0] and found["fairness_paid"] == pytest.approx(5.0)
+    assert "- agent 3: earned = " in seen[0] and found["fairness_paid"] == pytest.approx(0)
     assert "oracle" not in found["arms"] and "FTB" not in found["arms"]["guide"]
 
 

@@ -19,9 +19,14 @@ from palaestra.recipes.llm4rl.finrl_dapo.market import (
     news_factor,
     scale_by_news,
 )
-from palaestra.recipes.llm4rl.finrl_dapo.news import exchanged, score_headlines, whole_scores
+from palaestra.recipes.llm4rl.finrl_dapo.news import (
+    exchanged,
+    score_headlines,
+    spread_evenly,
+    whole_scores,
+)
 from palaestra.recipes.llm4rl.finrl_dapo.prices import hindsight, made_up_prices, read_prices
-from palaestra.recipes.llm4rl.finrl_dapo.program import TradingArms, held_assets, measures
+from palaestra.recipes.llm4rl.finrl_dapo.program import TradingArms, first_held_day, held_assets, measures
 
 KEY = ("test",)
 SMALL = TradingGroups(games=2, group=3, width=8)
@@ -271,6 +276,14 @@ def test_names_of_finrl_files_are_read(tmp_path):
     assert (table.given_PTK2 == [3.0, 4.0]).all()  # 0 is no news
 
 
+def test_an_index_without_a_name_is_no_headline(tmp_path):
+    """pandas writes its index as a column named "", beside a table that may have headlines or none."""
+    index = lambda text: "\n".join(f"{i - 1 if i else ''},{x}" for i, x in enumerate(text.splitlines()))
+    assert not read_prices(csv(tmp_path, index(rows(60)))).headlines
+    text = rows(60, cells=",nan", head=",headline").replace("2024-01-03,AAA,102,nan", "2024-01-03,AAA,102,Orders")
+    assert [h.text for h in read_prices(csv(tmp_path, index(text))).headlines] == ["Orders"]
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -321,15 +334,51 @@ def test_headlines_are_scored_once_and_averaged(context, tmp_path):
 
     score, counts = asyncio.run(score_headlines(context(), pl.Scripted(answer), table, 3))
     assert counts == {"asked": 3, "fallbacks": 1, "left_out": 1}
-    assert sum('Headline: "Good"' in q for q in asked) == 1 and any("Headline: \"Bad 'x' news\"" in q for q in asked)
-    assert score[0, 2, 0].tolist() == [3.5, 2.0] and score[0, 4, 0].tolist() == [5, 1]
-    assert score[0, 5, 0].tolist() == [3, 3] and np.isnan(score[0, 6]).all()
+    assert sum('Headline: "Good"' in q for q in asked) == 1 and not any("Bad" in q for q in asked)
+    assert score[0, 2, 0].tolist() == [5, 1] and score[0, 4, 0].tolist() == [5, 1]  # the second of a day waits
+    assert score[0, 5, 0].tolist() == [3, 3] and score[0, 6, 0].tolist() == [2, 3]
+    score, counts = asyncio.run(score_headlines(context(), pl.Scripted(answer), table, 4))
+    assert score[0, 2, 0].tolist() == [3.5, 2.0] and counts["left_out"] == 0
+    assert any("Headline: \"Bad 'x' news\"" in q for q in asked)
     with pytest.raises(Fault, match="down"):
 
         def fails(request):
             raise pl.Fault("chat-500", "down")
 
         asyncio.run(score_headlines(context(), pl.Scripted(fails), table, 3))
+
+
+def test_questions_are_spread_evenly_over_the_days(context, tmp_path):
+    """Of 60 days and 10 stocks 240 are asked about, so there are four of each day, and of each stock about 24."""
+    day = lambda t: str(np.datetime64("2024-01-01") + t)
+    lines = [f"{day(t)},{k},{100 + t},News {t}" for t in range(60) for k in "ABCDEFGHIJ"]
+    table = read_prices(csv(tmp_path, "\n".join(["date,ticker,close,headline", *lines])))
+    for calls, least, most in ((240, 4, 4), (90, 1, 2), (6, 0, 1)):
+        score, counts = asyncio.run(score_headlines(context(), pl.Scripted(lambda r: {"sentiment": 5}), table, calls))
+        asked = ~np.isnan(score[0]).any(-1)
+        assert counts["asked"] == calls == asked.sum() and counts["left_out"] == 600 - calls
+        of_day = asked.sum(1)
+        assert (of_day.min(), of_day.max()) == (least, most)
+        assert of_day[40:].sum() == calls / 3  # the last third of the days
+        assert calls < 240 or asked.sum(0).min() > 12
+    twice = read_prices(csv(tmp_path, "\n".join(["date,ticker,close,headline", *lines, *(x + "!" for x in lines)])))
+    score, _ = asyncio.run(score_headlines(context(), pl.Scripted(lambda r: {"sentiment": 5}), twice, 600))
+    assert not np.isnan(score).any()  # a second headline waits for the first ones of the other stocks
+    assert spread_evenly([], 5) == [] and spread_evenly([1, 1, 1, 2], 3) == [0, 3, 1]
+
+
+def test_nobody_is_asked_about_what_the_file_has_scored(context, tmp_path):
+    text = rows(60, tickers=("AAA",), cells=",Old,5,1", head=",headline,sentiment,risk")
+    text = text.replace("2024-01-03,AAA,102,Old,5,1", "2024-01-03,AAA,102,New,,")
+    table, asked = read_prices(csv(tmp_path, text)), []
+
+    def answer(request):
+        asked.append(request.messages[0].content)
+        return {"sentiment": 1}
+
+    score, counts = asyncio.run(score_headlines(context(), pl.Scripted(answer), table, 3))
+    assert counts == {"asked": 1, "fallbacks": 0, "left_out": 0} and '"New"' in asked[0] and len(asked) == 1
+    assert score[0, 2, 0].tolist() == [1, 3] and np.isnan(score).sum() == 59 * 2
 
 
 def test_exchanged_scores_stay_on_their_side_of_the_cut():
@@ -362,6 +411,31 @@ def test_training_ends_before_the_test_begins(context):
     assert state.day_n.min() >= 20 and state.day_n.max() + train.days <= 59
     assert test.reset(np.random.default_rng(0), 4).path_n.tolist() == [0, 1, 0, 1] and test.horizon == 29
     assert held_assets(test).shape == (2, 29)
+
+
+def test_a_run_says_which_headlines_and_days_have_no_score(context, tmp_path):
+    """One score in the first row, and 59 headlines of which nobody is asked; none of the 19 traded days has one."""
+    text = rows(60, tickers=("AAA",), cells=",Bare,,", head=",headline,sentiment,risk").replace(
+        ",Bare,,", ",Scored,5,1", 1
+    )
+    made = program(prices=csv(tmp_path, text), asked=None)
+    ctx, told = context(out=tmp_path / "a"), []
+    ctx.say = told.append
+    assert asyncio.run(made.run(ctx)).metrics["held_scored"] == 0
+    assert any("59 headlines without a score count as 3: nobody is asked" in x for x in told)
+    assert any("0 of 19 held-out days of stocks have a score" in x for x in told)
+    source = pl.Scripted(lambda r: {"sentiment": 5})
+    found = asyncio.run(replace(made, asked=source, calls=3).run(context(out=tmp_path / "b"))).metrics
+    assert found["held_scored"] == 19 and found["asked"] == 1  # the same words of one stock
+
+
+def test_a_share_that_leaves_nothing_to_train_on_is_refused(context, tmp_path):
+    made = program(prices=csv(tmp_path, rows(60)), held=0.7)
+    with pytest.raises(UserError, match=r"held=0.7 leaves 18 of 60 days .* held=0.63 at most"):
+        asyncio.run(made.run(context()))
+    assert first_held_day(60, 0.63) == 22 and first_held_day(60, 0.001) == 58
+    found = asyncio.run(replace(made, held=0.63, scores="none").run(context(out=tmp_path / "most"))).metrics
+    assert found["days"] == 38
 
 
 def test_a_killed_run_ends_with_the_same(context, tmp_path):

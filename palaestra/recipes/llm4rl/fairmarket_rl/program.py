@@ -1,6 +1,7 @@
 """Agents that trade, each with a learner of its own, and the arms in which a critic's scores are compared."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -16,7 +17,8 @@ Acting: TypeAlias = Callable[
     [np.ndarray, np.ndarray | None, np.random.Generator], Mapping[str, np.ndarray]
 ]
 SAMPLE = 64  # games of the start, which the ranges of a table are taken from
-LEVELS = 12  # of a range; a number of a table is rounded to the next one
+LEVELS = 12  # of a range; a number of a table is rounded to multiples of its twelfth
+FEW = 10  # updates, fewer than which leave the ramp no room
 FAR = 1e6  # levels within which the nearest table has its scores
 ASKS = 3
 UNKNOWN = (0.5, 0.5)  # scores of a reply that cannot be read
@@ -163,8 +165,25 @@ class FairSetting:
         columns = self.table(self.sample)
         self.names = tuple(columns)
         stacked = np.stack(list(columns.values()), -1)  # [n, A, C]
-        self.low, self.high = stacked.min(0), stacked.max(0)
+        self.step_AC, self.plain_AC = steps_of(stacked)
+        self.steps = self.steps_of_training()
         self.about = str(getattr(sim, "about", "") or "Agents act in a simulator.")
+
+    def steps_of_training(self) -> int:
+        """The environment steps of an arm. Says so where they are enough for few updates alone."""
+        program, games = self.program, self.program.learner.games
+        steps = program.steps
+        if (most := self.ctx.budget.get("steps")) is not None:
+            steps = min(steps, int(most) * games * program.sim.horizon)
+        length = float(self.sample["alive"].sum(1).mean())
+        updates = max(1, int(np.ceil(steps / (games * length))))
+        if updates < FEW:
+            self.ctx.say(
+                f"steps={steps} are {updates} updates, of {games} games with about {length:.0f} steps each: the "
+                f"ramp has no room, and agents learn little; steps={int(np.ceil(FEW * games * length))} are "
+                f"{FEW} updates, and so are fewer learner.games"
+            )
+        return steps
 
     def table(self, paths: pl.control.Paths) -> dict[str, np.ndarray]:
         """[n, A] by name: what a game was for each agent."""
@@ -178,15 +197,16 @@ class FairSetting:
         return columns
 
     def situations(self, paths: pl.control.Paths) -> np.ndarray:
-        """[n, A C] the level of each number of the table of each game."""
+        """[n, A C] each number of the table of each game, in steps: the range of the start's games has
+        `LEVELS` of them, and trained agents may go beyond it.
+        """
         values = np.stack(list(self.table(paths).values()), -1)
-        share = (values - self.low) / np.maximum(self.high - self.low, 1e-9)
-        return np.round(np.clip(share, 0, 1) * LEVELS).reshape(len(values), -1)
+        return np.round(values / self.step_AC).reshape(len(values), -1)
 
     def spell(self, situation: np.ndarray) -> str:
         """The question about a game."""
-        level_AC = situation.reshape(self.low.shape)
-        value_AC = self.low + level_AC * (self.high - self.low) / LEVELS
+        level_AC = situation.reshape(self.step_AC.shape)
+        value_AC = level_AC * self.step_AC + 0.0  # no -0
         lines = list[str]()
         counts = {True: 0, False: 0}
         for a, sells in enumerate(map(bool, self.sells)):
@@ -196,7 +216,7 @@ class FairSetting:
             cells = [
                 f"{name} = {value_AC[a, c]:.3g}"
                 for c, name in enumerate(self.names)
-                if self.high[a, c] > self.low[a, c]
+                if level_AC[a, c] != self.plain_AC[a, c]
             ]
             lines.append(f"- {who} {counts[sells]}: {', '.join(cells) or 'nothing'}")
         return QUESTION.format(about=self.about, lines="\n".join(lines))
@@ -219,11 +239,8 @@ class FairSetting:
 
         async def run() -> Mapping[str, Any]:
             program, lines = self.program, list[dict[str, Any]]()
-            sim, steps = program.sim, program.steps
-            if (most := self.ctx.budget.get("steps")) is not None:
-                steps = min(steps, int(most) * program.learner.games * sim.horizon)
-            rounds = max(1, steps // (program.learner.games * sim.horizon))
-            given = FairnessShaping(self, guide, rounds, at_once)
+            sim, steps = program.sim, self.steps
+            given = FairnessShaping(self, guide, steps, at_once)
             traders = IndependentTraders(learner=program.learner)
             policies = await traders.learn(sim, steps, (*self.key, "learn"), given, lines.append)
             if name == "guide" and self.ctx.out is not None:
@@ -259,18 +276,24 @@ class FairSetting:
 class FairnessShaping:
     """The rewards of an arm: profits in units of their deviation over the games so far, and at the last
     step of a game lambda_B FTB, for sellers and lambda_S FBS.
+
+    Args:
+        steps: environment steps of the training; how many of them were taken is where the ramp stands,
+            and how much of the budget of calls may be used.
     """
 
-    def __init__(self, setting: FairSetting, guide: Any, rounds: int, at_once: bool):
-        self.setting, self.guide, self.rounds, self.at_once = setting, guide, rounds, at_once
+    def __init__(self, setting: FairSetting, guide: Any, steps: int, at_once: bool):
+        self.setting, self.guide, self.steps, self.at_once = setting, guide, steps, at_once
+        self.taken = 0
         self.weight = 0.0  # of the ramp
-        self.paid = 0.0  # what fairness added to the rewards of a game, of an agent on average
+        # the deviation over games of what fairness added to an agent's rewards, of agents on average
+        self.paid = 0.0
         A = setting.program.sim.agents
         self.count, self.total, self.square = 0, np.zeros(A), np.zeros(A)
         self.advisor: pl.control.Advisor | None = None
         if guide is not None and guide != "oracle":
             calls = setting.program.calls
-            asking = pl.control.Asking(most=max(2, calls // rounds), calls=calls, reach=FAR)
+            asking = pl.control.Asking(calls=calls, reach=FAR)
             self.advisor = asking.start(
                 guide,
                 2,
@@ -287,11 +310,14 @@ class FairnessShaping:
         paid_nA = (paths["reward"] * paths["alive"][:, None]).sum(-1)
         self.count += len(paid_nA)
         self.total, self.square = self.total + paid_nA.sum(0), self.square + (paid_nA**2).sum(0)
-        program = self.setting.program
+        program, new = self.setting.program, int(paths["alive"].sum())
+        self.taken += new
         if self.guide is not None:
-            at = ramp(i / self.rounds, program.start, program.full)
+            at = ramp(self.taken / self.steps, program.start, program.full)
             self.weight = 1.0 if self.at_once else at
         if self.advisor is not None and self.weight > 0:
+            share = max(2, int(program.calls * new / self.steps))
+            self.advisor.asking = replace(self.advisor.asking, most=share)
             return await self.advisor.ask(paths, i)
         return {}
 
@@ -317,13 +343,13 @@ class FairnessShaping:
         FTB_n1, FBS_n1 = self.scores(paths).T[..., None]
         given_nA = program.to_buyers * FTB_n1 + program.between * FBS_n1 * sells
         given_nA = self.weight * given_nA
-        self.paid = float(np.abs(given_nA).mean())
+        self.paid = float(given_nA.std(0).mean())
         last_n = np.maximum(paths["alive"].sum(1) - 1, 0)
         shaped[np.arange(len(shaped)), :, last_n] += given_nA
         return shaped
 
     def numbers(self, played: pl.control.Paths) -> dict[str, Any]:
-        """What was asked, what fairness added, and how the critic's scores of games go with the
+        """What was asked, how far what fairness added differs from game to game, and how the critic's scores of games go with the
         formulas, as rank correlations; 0 where one is always the same.
         """
         numbers: dict[str, Any] = {"fairness_paid": self.paid}
@@ -336,6 +362,17 @@ class FairnessShaping:
                 for i, name in enumerate(("FTB", "FBS")):
                     numbers[f"{name}_agreement"] = rank_correlation(said[:, i], true[:, i])
         return numbers
+
+
+def steps_of(values_nAC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[A, C] what numbers of a table are rounded to multiples of: a twelfth of their range in games of
+    the start, or for one that is the same in all of them a twelfth of its size; and [A, C] the level of
+    such a one, NaN of the others.
+    """
+    low, high = values_nAC.min(0), values_nAC.max(0)
+    size = np.where(low != 0, np.abs(low), 1.0)
+    step = np.where(high > low, high - low, size) / LEVELS
+    return step, np.where(high > low, np.nan, np.round(low / step))
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:

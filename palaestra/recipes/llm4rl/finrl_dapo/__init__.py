@@ -14,7 +14,9 @@ model.
 A file has rows of date,ticker,close, and headline, or sentiment and risk, or all three (a score of the file
 comes first). FinRL's names tic, llm_sentiment and llm_risk are read too. Several rows of one day and ticker
 are several headlines. A headline of a day must have been known before its close. The last third of the days
-(held) is never trained on. Headlines are scored once before training, at most `calls`; replies are kept.
+(held) is never trained on. Headlines are scored once before training, at most `calls`, as many of each day,
+and none of a day and stock that the file has scored; replies are kept. `held_scored` is how many of the days
+and stocks of the test have a score; the others count as 3.
 
 arms.md in the run folder, every policy with as many traded days, on the held-out days by its likeliest
 actions, with costs of 0.1%; policy/ is the guided one:

@@ -1,6 +1,7 @@
 """Who reads the headlines: scores of sentiment and risk by a language model."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 import palaestra as pl
-from palaestra.recipes.llm4rl.finrl_dapo.prices import NEUTRAL, PriceTable
+from palaestra.recipes.llm4rl.finrl_dapo.prices import NEUTRAL, PriceHeadline, PriceTable
 
 ASKS = 3
 AT_ONCE = 64
@@ -31,17 +32,59 @@ def one_line(text: str, most: int = 500) -> str:
     return " ".join(text.split()).replace('"', "'")[:most]
 
 
+def unscored(table: PriceTable) -> list[PriceHeadline]:
+    """The headlines of days and stocks that the file has no score of."""
+    nothing_PTK = np.isnan(table.given_PTK2[..., 0])
+    return [h for h in table.headlines if nothing_PTK[h.path, h.day, h.stock]]
+
+
+def order_of_asking(table: PriceTable) -> list[PriceHeadline]:
+    """What the file has no score of, by day; within a day the first headline of each path and stock
+    before any second one, and the stocks in an order of the day's own, so that none is favoured.
+    """
+    K, seen = len(table.tickers), Counter[tuple[int, int, int]]()
+    stocks = [pl.rng_of(("news", t)).permutation(K) for t in range(len(table.days))]
+    keyed: list[tuple[tuple[int, ...], PriceHeadline]] = []
+    for h in unscored(table):
+        cell = (h.path, h.day, h.stock)
+        keyed.append(((h.day, seen[cell], h.path, int(stocks[h.day][h.stock])), h))
+        seen[cell] += 1
+    return [h for _, h in sorted(keyed, key=lambda pair: pair[0])]
+
+
+def spread_evenly(day_N: Sequence[int], most: int) -> list[int]:
+    """At most `most` of N items: each day has one before any day has two, and so on; where a round is
+    not whole, its items are evenly spaced in the order that they are given in.
+    """
+    seen: Counter[int] = Counter()
+    rounds: list[list[int]] = []
+    for i, day in enumerate(day_N):
+        if seen[day] == len(rounds):
+            rounds.append([])
+        rounds[seen[day]].append(i)
+        seen[day] += 1
+    taken: list[int] = []
+    for items in rounds:
+        n = min(most - len(taken), len(items))
+        taken += [items[int((k + 0.5) * len(items) / n)] for k in range(n)]
+    return taken
+
+
 async def score_headlines(
     ctx: pl.Context, source: pl.Source, table: PriceTable, calls: int
 ) -> tuple[np.ndarray, Mapping[str, Any]]:
     """Scores [P, T, K, 2] of headlines, the mean of those of a day, NaN where there is none; and counts.
-    The same words of the same stock are asked about once, the first `calls` by day. A reply that does
+    The same words of the same stock are asked about once, at most `calls` of them, spread evenly over
+    the days, and nobody is asked about a stock's day that the file has a score of. A reply that does
     not fit in three tries scores 3 and 3.
     """
-    by_day = sorted(table.headlines, key=lambda h: (h.day, h.path, h.stock))
-    cells = [(h, (table.tickers[h.stock], one_line(h.text))) for h in by_day]
-    every = list(dict.fromkeys(pair for _, pair in cells))
-    wanted, fallbacks = every[:calls], 0
+    cells = [(h, (table.tickers[h.stock], one_line(h.text))) for h in order_of_asking(table)]
+    first_day: dict[tuple[str, str], int] = {}
+    for headline, pair in cells:
+        first_day.setdefault(pair, headline.day)
+    every = list(first_day)
+    wanted = [every[i] for i in spread_evenly(list(first_day.values()), calls)]
+    fallbacks = 0
     scores: dict[tuple[str, str], tuple[int, int]] = {}
 
     async def ask(ticker: str, text: str) -> tuple[int, int] | None:

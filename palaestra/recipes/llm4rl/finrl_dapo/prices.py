@@ -24,6 +24,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {  # a column, and other names that it 
     "risk": ("risk", "llm_risk"),
 }
 SCORES = ("sentiment", "risk")
+EMPTY = ("", "nan", "none")  # what an empty cell may be written as
 
 
 @pl.value_class
@@ -90,8 +91,7 @@ def read_prices(file: str) -> PriceTable:
         if any(x is not None for x in given):
             pair = [NEUTRAL if x is None else x for x in given]
             scores.setdefault(at, []).append((pair[0], pair[1]))
-        text = str(row.get(names.get("headline", "")) or "").strip()
-        if text:
+        if text := read_headline(names.get("headline"), row):
             texts.append((*at, text))
     return table_of(file, prices, scores, texts)
 
@@ -120,7 +120,7 @@ def read_date(where: str, cell: Any) -> str:
 
 def read_number(where: str, name: str, cell: Any) -> float | None:
     """A finite number; None for an empty cell. Raises UserError for anything else."""
-    if cell is None or str(cell).strip().lower() in ("", "nan", "none"):
+    if cell is None or str(cell).strip().lower() in EMPTY:
         return None
     try:
         number = float(cell)
@@ -141,6 +141,13 @@ def read_score(where: str, name: str | None, row: Mapping[str, Any]) -> float | 
             f"{where}: {name} is {score:g}, and scores are from 1 to 5 (empty = none)"
         )
     return score
+
+
+def read_headline(name: str | None, row: Mapping[str, Any]) -> str:
+    """The words of a headline; "" where the file has no such column or the cell is empty."""
+    cell = None if name is None else row.get(name)
+    text = "" if cell is None else str(cell).strip()
+    return "" if text.lower() in EMPTY else text
 
 
 def table_of(

@@ -17,7 +17,12 @@ from palaestra.recipes.llm4rl.finrl_dapo.market import (
     scale_by_news,
     shaped_reward,
 )
-from palaestra.recipes.llm4rl.finrl_dapo.news import exchanged, score_headlines, whole_scores
+from palaestra.recipes.llm4rl.finrl_dapo.news import (
+    exchanged,
+    score_headlines,
+    unscored,
+    whole_scores,
+)
 from palaestra.recipes.llm4rl.finrl_dapo.prices import (
     NEUTRAL,
     SCORES,
@@ -44,7 +49,7 @@ class TradeWithNews:
         held: share of the days, the last ones, that are for the test.
         days: of a game that is trained on; at most those that there are.
         steps: days that are traded in an arm's training, all games together.
-        calls: headlines that are asked about, at most.
+        calls: headlines that are asked about, at most, as many of each day.
         alpha, beta: exponents of sentiment and risk in a reward.
     """
 
@@ -72,7 +77,8 @@ class TradeWithNews:
         table = read_prices(self.prices) if self.prices else made_up_prices(key, self.paths)
         for note in table.notes:
             ctx.say(f"{self.prices}: {note}")
-        score, counts = await self.read_news(ctx, table)
+        cut = first_held_day(len(table.days), self.held)
+        score, counts = await self.read_news(ctx, table, cut)
         arms = TradingArms(self, ctx, table, score, key)
         results = await pl.control.compare_arms(ctx, arms.runs())
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
@@ -91,9 +97,11 @@ class TradeWithNews:
         )
 
     async def read_news(
-        self, ctx: pl.Context, table: PriceTable
+        self, ctx: pl.Context, table: PriceTable, cut: int
     ) -> tuple[np.ndarray, Mapping[str, Any]]:
-        """Scores, those of the file before those of the model, NaN where there is none; and counts."""
+        """Scores, those of the file before those of the model, NaN where there is none; and counts, of
+        which `held_scored` is how many of the days and stocks that are traded in the test have one.
+        """
         nothing = np.full((*table.shape, len(SCORES)), np.nan)
         if self.scores == "none":
             return nothing, {}
@@ -114,7 +122,30 @@ class TradeWithNews:
                 ctx.say(f"{counts['left_out']} headlines count as 3: calls={self.calls} were asked")
         elif not has_scores:
             ctx.say(f"{self.prices} has neither headlines nor scores: news changes nothing")
-        return np.where(np.isnan(table.given_PTK2), nothing, table.given_PTK2), counts
+        elif bare := len(unscored(table)):
+            ctx.say(f"{bare} headlines without a score count as 3: nobody is asked, see asked=...")
+        score = np.where(np.isnan(table.given_PTK2), nothing, table.given_PTK2)
+        held = ~np.isnan(score[:, cut:-1]).any(-1)
+        ctx.say(
+            f"{held.sum()} of {held.size} held-out days of stocks have a score, the others have 3"
+        )
+        return score, {**counts, "held_scored": int(held.sum())}
+
+
+def first_held_day(days: int, held: float) -> int:
+    """The day with which the test begins. The days before it are `LOOK_BACK` and two, at least: on the
+    first of the two is a trade of the training, on the second what it earned.
+
+    Raises UserError where a share that is held leaves fewer.
+    """
+    cut, least = min(days - 2, days - round(days * held)), LOOK_BACK + 2
+    if cut < least:
+        raise pl.UserError(
+            f"finrl-dapo: held={held:g} leaves {cut} of {days} days to train on, and {least} are needed, "
+            f"as {LOOK_BACK} are looked back on; give more days, or "
+            f"held={int(100 * (days - least) / days) / 100:g} at most"
+        )
+    return cut
 
 
 class TradingArms:
@@ -132,9 +163,8 @@ class TradingArms:
     ):
         self.program, self.ctx, self.table, self.key = program, ctx, table, key
         self.score = score
-        T = len(table.days)
-        self.cut = min(T - 2, max(LOOK_BACK + 1, T - round(T * program.held)))
-        self.days = min(program.days, self.cut - 1 - LOOK_BACK) or 1
+        self.cut = first_held_day(len(table.days), program.held)
+        self.days = min(program.days, self.cut - 1 - LOOK_BACK)
         if self.days < program.days:
             ctx.say(
                 f"games of training have {self.days} days, not {program.days}: there are no more"
