@@ -68,10 +68,10 @@ def horizons_by_stage(
     """
     total, count = np.zeros(stages + 1), np.zeros(stages + 1)
     moved = np.linalg.norm(paths["next_obs"] - paths["obs"], axis=-1)[:, 0]
-    speed = moved if speed is None else speed
+    fast: np.ndarray = moved if speed is None else speed
     for i, alive in enumerate(paths["alive"].sum(1)):
         own = None if grip is None else grip[i, :alive]
-        lengths = key_horizons(keyframes(speed[i, :alive], own))
+        lengths = key_horizons(keyframes(fast[i, :alive], own))
         np.add.at(total, stage[i, :alive], lengths)
         np.add.at(count, stage[i, :alive], 1)
     mean = np.where(count > 0, total / np.maximum(count, 1), most)

@@ -1,6 +1,6 @@
 """Stages and rewards that language models write, and the arms in which they are compared."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -289,7 +289,7 @@ class StageTraining:
         program = self.program
 
         async def run() -> Mapping[str, Any]:
-            lines, sim = list[dict[str, Any]](), program.sim
+            lines, sim = list[Mapping[str, Any]](), program.sim
             shaping = self.shaping(task, program.world.gamma, bonuses, False)
             demos, horizons = self.demonstrations(), self.horizons(task)
             stage = lambda paths: before(task.reached(paths))[:, 0]
@@ -343,7 +343,7 @@ class StageTraining:
         act: Any,
         task: StagedTask | None,
         shaping: pl.control.Shaping,
-        lines: list[dict[str, Any]],
+        lines: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         """The numbers of `measure_arm`; "staged", how far rewards are from what is paid, on average
         over steps; "stages", the share of stages that are done at the end of a game.

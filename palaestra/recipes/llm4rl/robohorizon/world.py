@@ -55,6 +55,9 @@ class LatentWorld(nn.Module):
     observation; heads for z, the reward and the end of a game; an actor and a critic on [h, s].
     """
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, observation: int, actions: int | pl.control.Box):
         super().__init__()
         self.observation, self.actions = observation, actions
