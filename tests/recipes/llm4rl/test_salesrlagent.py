@@ -250,6 +250,8 @@ def test_a_conversation_that_does_not_fit_is_cut_to_its_last_messages(context):
     assert found.scores[0] == pytest.approx(np.tile([0.9, 0.2, 0.7], (5, 1)))
     assert any("Customer: d4\nSeller: e5" in x and "c3" not in x for x in asked)
     assert found.scores[1, 0].tolist() == [0.5] * 3 and found.asked == 6 and found.fallbacks == 1
+    with pytest.raises(Fault, match="not even one"):
+        asyncio.run(judge_talks(context(), pl.Scripted(answer), talks[1:], 5, "she buys", 0))
 
 
 def test_a_message_speaks_for_nobody_else():

@@ -58,7 +58,8 @@ async def judge_talks(
 ) -> JudgedTurns:
     """Asks about every message's conversation so far; what follows it is not shown. Of one that a model
     refuses, as its context is too short, the later half of the messages is shown, and so on; where not
-    even the last message fits, the declared scores stand, and count as a fallback.
+    even the last message fits, the declared scores stand, and count as a fallback. Raises Fault where the
+    model refuses all.
 
     Args:
         calls: prefixes at most, of conversations in their order; 0 = all.
@@ -67,7 +68,10 @@ async def judge_talks(
     within = places[:calls] if calls else places
     prefix = lambda n, t: talks[n].messages[: t + 1]
     questions = list(dict.fromkeys(prefix(*place) for place in within))
-    given = await asyncio.gather(*(score_talk(ctx, source, q, goal) for q in questions))
+    said = await asyncio.gather(*(score_talk(ctx, source, q, goal) for q in questions))
+    if questions and all(answer is None for answer in said):
+        raise pl.Fault("chat-refused", "not even one message of any conversation was taken")
+    given = [DECLARED if answer is None else answer for answer in said]
     answers = dict(zip(questions, given, strict=True))
     scores = np.full((len(talks), turns, 3), NEUTRAL)
     for place in within:
@@ -88,9 +92,9 @@ async def judge_talks(
 
 async def score_talk(
     ctx: pl.Context, source: pl.Source, messages: Sequence[tuple[str, str]], goal: str
-) -> TalkScores:
-    """The scores of a conversation so far, of its last messages that the model takes. Raises Fault where
-    the service fails otherwise.
+) -> TalkScores | None:
+    """The scores of a conversation so far, of its last messages that the model takes; None = it takes
+    none. Raises Fault where the service fails otherwise.
     """
     while True:
         question = QUESTION.format(talk=script(messages), goal=goal)
@@ -101,7 +105,7 @@ async def score_talk(
                 raise
         if len(messages) == 1:
             ctx.spend("fallbacks")
-            return DECLARED
+            return None
         messages = messages[(len(messages) + 1) // 2 :]
 
 
