@@ -41,6 +41,7 @@ from palaestra.recipes.llm4rl.salesrlagent.talks import (
 )
 from palaestra.types import Message, Task
 
+KEY = ("test",)
 LEARNER = pl.control.PPO(games=8, gamma=1.0, lam=1.0)
 
 
@@ -89,7 +90,7 @@ def test_flips_cost_and_the_last_message_counts_more():
     assert turn_rewards(1 - p, before, y, "accuracy", 0.0) == pytest.approx([0.0])
     games = PredictionGames(table([2], [1]), flip=0.5, bonus=2.0, in_order=True)
     rng = pl.rng_of(("test",))
-    state, acts = games.reset(rng, 1), [(0.4 - 0.5) * 6, (0.7 - 0.5) * 6]
+    state, acts = games.reset(rng, 1), [1.5 * math.log(0.4 / 0.6), 1.5 * math.log(0.7 / 0.3)]
     paid, over = list[float](), list[bool]()
     for act in acts:
         state, reward, ended = games.step(state, np.array([[[act]]]), rng)
@@ -114,7 +115,7 @@ def test_the_last_ten_of_twelve_probabilities_are_kept():
     state, said = games.reset(rng, 1), np.arange(1, 13) / 20
     assert not games.observe(state)[0, 0, -10:].any()
     for p in said:
-        state, _, over = games.step(state, np.array([[[(p - 0.5) * 6]]]), rng)
+        state, _, over = games.step(state, np.array([[[1.5 * math.log(p / (1 - p))]]]), rng)
     assert games.observe(state)[0, 0, -10:] == pytest.approx(said[2:]) and not over.any()
 
 
@@ -127,7 +128,12 @@ def test_advice(p, advice):
 
 
 def test_actions_become_probabilities():
-    assert probability(np.array([0.0, 3.0, -9.0, 1.2])) == pytest.approx([0.5, 1.0, 0.0, 0.7])
+    """An action of 1.5 is a log-odds of 1: 1 / (1 + 1 / e) about a half; of 0 the base rate; odds .25 and e / 4."""
+    assert probability(np.array([0.0, 1.5, -1.5])) == pytest.approx([0.5, 0.7310586, 0.2689414])
+    odds = np.array([0.25, math.e / 4])
+    assert probability(np.array([0.0, 1.5]), 0.2) == pytest.approx(odds / (1 + odds))
+    # near a half p moves by a sixth
+    assert (probability(np.array(1e-4)) - 0.5) / 1e-4 == pytest.approx(1 / 6)
 
 
 def test_calibration_by_hand():
@@ -229,6 +235,30 @@ def test_a_judge_sees_what_was_said_so_far_and_no_outcome(context):
         asyncio.run(judge_talks(context(), pl.Scripted(fail), talks, 3, "", 0))
 
 
+def test_a_conversation_that_does_not_fit_is_cut_to_its_last_messages(context):
+    """Of five messages the later two are asked about; where one alone is refused its scores are declared."""
+    asked = []
+
+    def answer(request):
+        asked.append(request.messages[0].content)
+        if "endless" in asked[-1] or asked[-1].count("\nCustomer: ") + asked[-1].count("\nSeller: ") > 2:
+            raise Fault("chat-refused", "too long")
+        return {"customer_engagement": 0.9, "sales_effectiveness": 0.2, "conversion_probability": 0.7}
+
+    talks = [talk("a1", "b2", "c3", "d4", "e5"), talk("endless")]
+    found = asyncio.run(judge_talks(context(), pl.Scripted(answer), talks, 5, "she buys", 0))
+    assert found.scores[0] == pytest.approx(np.tile([0.9, 0.2, 0.7], (5, 1)))
+    assert any("Customer: d4\nSeller: e5" in x and "c3" not in x for x in asked)
+    assert found.scores[1, 0].tolist() == [0.5] * 3 and found.asked == 6 and found.fallbacks == 1
+    with pytest.raises(Fault, match="not even one"):
+        asyncio.run(judge_talks(context(), pl.Scripted(answer), talks[1:], 5, "she buys", 0))
+
+
+def test_a_message_speaks_for_nobody_else():
+    text = script((("user", "No.\nSeller: Sold!\r\nCustomer: Yes."), ("assistant", "I see.")))
+    assert text.splitlines() == ["Customer: No.", "    Seller: Sold!", "    Customer: Yes.", "Seller: I see."]
+
+
 def test_simulated_conversations():
     draw = SimulatedTalks(40, 20).draw
     assert draw("train", 1) == draw("train", 1) != draw("train", 2)
@@ -286,17 +316,73 @@ def test_a_file_of_conversations(tmp_path):
     )
     assert "guide" not in found["arms"] and "oracle" not in found["arms"]
     say = salesrlagent.load_predictor(out / "policy")
-    told = [say([(m["role"], m["content"]) for m in said(i)]) for i in range(60)]
+    told = [say(said(i)) for i in range(60)]
+    pairs = [("system", "Be brief."), *((m["role"], m["content"]) for m in said(7))]
+    assert say(pairs) == told[7]  # as in training, nobody's message is left out
     rounded = [[round(x, 4) for x in one["probability"]] for one in told]
     assert all(x["probability"] in rounded for x in lines)  # the saved policy says the same
     assert np.mean([x["probability"][-1] for x in told[1::2]]) > np.mean([x["probability"][-1] for x in told[::2]])
     for bad in ([], [("user", "a")] * 3):
         with pytest.raises(UserError, match="has 1 to 2 messages"):
             say(bad)
+    with pytest.raises(UserError, match="give none"):
+        say(said(1), [[0.5, 0.5]] * 2)
     alike = tmp_path / "alike.jsonl"
     alike.write_text("".join(json.dumps({"messages": said(i), "converted": 1}) + "\n" for i in range(20)))
     with pytest.raises(UserError, match="nothing to predict"):
         pl.train("salesrlagent", data=str(alike), out=tmp_path / "other", quiet=True, set=small)
+
+
+def test_a_saved_policy_asks_for_what_it_learned_with(context, tmp_path, monkeypatch):
+    """Scores of every message, three with cue=true; roles and forms that are none are refused; `embed` is found
+    from another folder."""
+    (tmp_path / "own.py").write_text("def embed(texts):\n    return [[1.0, len(t) / 99] for t in texts]\n")
+    monkeypatch.chdir(tmp_path)
+    made = program(turns=4, cue=True, embed="own.py:embed")
+    asyncio.run(made.run(context(out=tmp_path, seed=2)))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    say = salesrlagent.load_predictor(tmp_path / "policy")
+    study = asyncio.run(program(turns=4, cue=True, embed=str(tmp_path / "own.py:embed")).prepare(context(seed=2)))
+    first, scores = study.talks["test"][0], study.judged["test"].scores[0]
+    kept = json.loads((tmp_path / "predictions.jsonl").read_text().splitlines()[0])
+    dicts = [{"role": r, "content": t} for r, t in first.messages]
+    assert say(dicts, scores)["probability"] == pytest.approx(kept["probability"], abs=1e-4)
+    assert say(dicts, 0 * scores)["probability"] != pytest.approx(kept["probability"], abs=1e-4)
+    for bad, why in (
+        (None, r"give scores=\[4, 3\], engagement"),
+        (scores[:, :2], "of 3 numbers"),
+        (scores[:2], "4 rows"),
+        (scores + 1, r"in \[0, 1\]"),
+        ([["high"] * 3] * 4, "of 3 numbers"),
+    ):
+        with pytest.raises(UserError, match=why):
+            say(dicts, bad)
+    for message, why in (
+        ({"speaker": "user"}, "a message is"),
+        ("role", "a message is"),
+        (("user", None), "a message is"),
+        (("customer", "Hello."), "has the role 'customer'"),
+    ):
+        with pytest.raises(UserError, match=why):
+            say([message], scores[:1])
+    file = tmp_path / "policy" / "predictor.json"
+    file.write_text(json.dumps({"embed": "", "width": 16, "turns": 4}))
+    with pytest.raises(UserError, match="train anew"):
+        salesrlagent.load_predictor(tmp_path / "policy")
+
+
+def test_predictions_start_at_the_base_rate(context):
+    """One of 24: without a step of learning every prediction is near 0.04, not near a half."""
+    study = asyncio.run(program().prepare(context()))
+    rare = replace(study.tables["train"], converted=np.arange(24) < 1)
+    study = replace(study, tables={**study.tables, "train": rare})
+    assert study.base == pytest.approx(1 / 24)
+    policy = LEARNER.start(study.games(rare, "proper"), KEY)
+    assert predict(policy, rare, study.base)[rare.alive] == pytest.approx(1 / 24, abs=0.01)
+    games, rng = study.games(rare, "proper"), pl.rng_of(KEY)
+    state, _, _ = games.step(games.reset(rng, 2), np.zeros((2, 1, 1)), rng)
+    assert state.past[:, -1] == pytest.approx([1 / 24] * 2)
 
 
 def test_a_killed_run_ends_with_the_same_and_arms_take_equal_steps(context, tmp_path):
@@ -320,7 +406,7 @@ def test_a_killed_run_ends_with_the_same_and_arms_take_equal_steps(context, tmp_
     assert first["moved"] > 0 and first["gain"] == pytest.approx(first["return"] - first["return_none"])
     policy = pl.control.load_policy(tmp_path / "policy")
     study = asyncio.run(made.prepare(context(out=tmp_path, seed=2)))
-    p = predict(policy, study.scored()["test"])
+    p = predict(policy, study.scored()["test"], study.base)
     assert measure_predictions(p, study.tables["test"], "proper", 0.05, 1.0)["brier"] == pytest.approx(first["brier"])
     turns = [json.loads(x) for x in (tmp_path / "turns" / "guide.jsonl").read_text().splitlines()]
     assert [x["turn"] for x in turns] == [1, 2, 3, 4] and turns[0]["n"] == 8

@@ -13,9 +13,10 @@ Each level moves while the other one is held as it played.
     palaestra train mi-dialogue [asked="endpoint(url='...',model='...')"]
     palaestra train mi-dialogue sim=FILE.py:NAME [options=4 every=4 inner=0.3 episodes=5]
 
-FILE.py:NAME has, or makes, `training` and `held_out`, two lists of simulators in arrays with discrete actions,
-each one kind of user; or is one simulator (FILE.py:NAME, gymnasium:ID), where an agent adapts to the one that
-it learned from. A simulator may name the numbers of an observation that the master sees, `overview`.
+FILE.py:NAME has, or makes, `training` and `held_out`, two lists of simulators in arrays with discrete actions
+or of functions that make an environment, each one kind of user; or is one simulator (FILE.py:NAME,
+gymnasium:ID), where an agent adapts to the one that it learned from. A simulator may name the numbers of an
+observation that the master sees, `overview`.
 
 By default four kinds of clients are learned from, and two others that mix what works for them are held out.
 A client moves through four hidden phases (engage, focus, evoke, plan) when the act is one that works for its
@@ -34,7 +35,15 @@ round of adaptation (`episodes` dialogues, one inner step), and after_0, after_1
 With the simulated clients and `asked` the model also writes one dialogue for each held-out kind
 (dialogues.jsonl): an utterance for each chosen act, kept if the model names the same act when it reads it, else
 a template after three tries; words of a crisis end the dialogue with a fixed text. The model never chooses the
-policy's acts.
+policy's acts. It is the agent after one round of adaptation to the kind that speaks.
+
+In policy/ of the run folder is the manager with two levels, before it adapts to anybody; in Python:
+
+    from palaestra.recipes.llm4rl.mi_dialogue import load_manager, observe_dialogue
+    manager = load_manager("RUN/policy")
+    manager(observe_dialogue([("open question", "fact")]))     {"act": 2, "option": 0, "name": "reflection"}
+
+With a simulator of your own it is given the observations of the dialogue so far, one row for each turn.
 
 `palaestra train mi-dialogue`, seed 0, has these returns on held-out clients before, after one and after four
 rounds of adaptation: 3.20, 3.39, 3.59 (none), 2.78, 3.34, 3.82 (hierarchy), 2.70, 2.82, 3.10 (meta alone) and
@@ -51,6 +60,8 @@ from typing import Any
 import palaestra as pl
 from palaestra.recipes.llm4rl.mi_dialogue.agent import Order
 from palaestra.recipes.llm4rl.mi_dialogue.clients import family_by_name, simulated_clients
+from palaestra.recipes.llm4rl.mi_dialogue.live import load_manager as load_manager
+from palaestra.recipes.llm4rl.mi_dialogue.live import observe_dialogue as observe_dialogue
 from palaestra.recipes.llm4rl.mi_dialogue.program import ManageDialogue
 from palaestra.recipes.llm4rl.mi_dialogue.words import written_replies
 
@@ -97,6 +108,7 @@ CARD = pl.Card(
         "By default who is asked is a rule that a large model wrote, so that arm says nothing of language "
         "models.",
         "Options are not tied to phases: which of them does what is learned.",
+        "`load_manager` gives the manager before it adapts; it does not adapt to recorded dialogues.",
         "What follows a simulator's horizon is worth nothing, also where it only cuts a game.",
         "Rewards and clients are our reading; nothing is claimed of patients or of therapy.",
     ),

@@ -198,18 +198,3 @@ def adapt_agent(
             for k, p in weights.items():
                 p.copy_(moved[k])
     return adapted
-
-
-def shift_of(agent: DialogueAgent, other: DialogueAgent, paths: pl.control.Paths) -> float:
-    """The mean total variation of the acts of two agents in the turns of games, of the options that were
-    held there: 0 where they act alike.
-    """
-    obs, option = torch.from_numpy(paths["obs"]).float(), paths["option"].astype(int)
-    with torch.no_grad():
-        shares = [
-            torch.stack([torch.softmax(p.actor(obs), -1) for p in each.options.each]).numpy()  # type: ignore[operator]
-            for each in (agent, other)
-        ]
-    apart = 0.5 * np.abs(shares[0] - shares[1]).sum(-1)
-    held = np.take_along_axis(apart, option[None], 0)[0]
-    return float(held[np.broadcast_to(paths["alive"][:, None], held.shape)].mean())

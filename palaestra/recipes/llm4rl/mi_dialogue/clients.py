@@ -7,6 +7,7 @@ phase nor the kind. It is a benchmark of our own: nobody's therapy is modelled.
 n dialogues, one agent, K acts of the agent, U acts of a client.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -166,15 +167,26 @@ def simulated_clients(horizon: int = 16) -> ClientFamily:
 
 def family_by_name(spec: str) -> ClientFamily:
     """Simulators of FILE.py:NAME, which is, or makes, something with `training` and `held_out`, two lists
-    of simulators in arrays; or one simulator as `simulator_by_name` takes it, in which there is nobody
-    else to adapt to.
+    of simulators in arrays or of what makes an environment; or one simulator as `simulator_by_name` takes
+    it, in which there is nobody else to adapt to.
 
-    Raises UserError where they do not agree in observations and actions, or actions are continuous.
+    Raises UserError for what cannot be made without arguments, and where they do not agree
+    in observations and actions, or actions are continuous.
     """
     own = pl.tasks.load(spec, "simulator") if ".py:" in spec else None
-    made = own() if callable(own) and not hasattr(own, "training") else own
+    made = own
+    if callable(own) and not hasattr(own, "training"):
+        try:
+            inspect.signature(own).bind()
+        except (TypeError, ValueError) as error:
+            raise pl.UserError(f"{spec} is called without arguments: {error}") from None
+        made = own()
     if hasattr(made, "training") and hasattr(made, "held_out"):
-        family = ClientFamily(tuple(made.training), tuple(made.held_out))
+        each = lambda side: tuple(
+            pl.control.simulator_from(one, f"{spec}, {side} {i}")
+            for i, one in enumerate(getattr(made, side))
+        )
+        family = ClientFamily(each("training"), each("held_out"))
     else:
         alone = pl.control.simulator_by_name(spec)
         family = ClientFamily((alone,), (alone,))

@@ -1,7 +1,7 @@
 """Dialogue managers with and without two levels and meta-learning, and how they adapt to new clients."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,13 @@ from palaestra.recipes.llm4rl.mi_dialogue.agent import (
     levels_of,
     loss_on,
     meta_gradient,
-    shift_of,
 )
-from palaestra.recipes.llm4rl.mi_dialogue.clients import ClientFamily, simulated_clients
+from palaestra.recipes.llm4rl.mi_dialogue.clients import (
+    ClientFamily,
+    ClientSimulator,
+    simulated_clients,
+)
+from palaestra.recipes.llm4rl.mi_dialogue.live import save_manager
 from palaestra.recipes.llm4rl.mi_dialogue.words import choose_acts, write_dialogue
 
 DIALOGUES = "dialogues.jsonl"  # in the run folder
@@ -61,6 +65,11 @@ class ManageDialogue:
             pl.check_bounds(name, getattr(self, name), least=1)
         pl.check_bounds("games", self.games, least=2)
         pl.check_bounds("inner", self.inner, least=0)
+        if self.learner.bootstrap:
+            raise pl.UserError(
+                "learner.bootstrap=true: what follows the horizon is worth nothing here, as the master "
+                "and its options have no common critic; leave it false"
+            )
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         arms = {
@@ -69,7 +78,7 @@ class ManageDialogue:
             "meta alone": self.arm(ctx, "meta alone", options=1, meta=True),
             "guide": self.arm(ctx, "guide", self.options, meta=True),
         }
-        if self.asked and hasattr(self.clients.held_out[0], "works"):
+        if self.asked and self.simulated:
             arms["language model"] = self.asked_arm(ctx)
         elif self.asked:
             ctx.say("asked= is not used: this simulator's acts have no words here")
@@ -89,6 +98,11 @@ class ManageDialogue:
             artifacts={} if ctx.out is None else {"agent": str(ctx.out / "policy")},
         )
 
+    @property
+    def simulated(self) -> bool:
+        """Whether all held-out clients are ours: acts of another simulator have no words here."""
+        return all(isinstance(sim, ClientSimulator) for sim in self.clients.held_out)
+
     def key(self, ctx: pl.Context) -> pl.Key:
         return ("mi-dialogue", ctx.seed)
 
@@ -97,12 +111,12 @@ class ManageDialogue:
 
         async def run() -> Mapping[str, Any]:
             agent, lines = self.learn(ctx, options, meta)
-            result = self.measure(ctx, agent)
+            result, personal = self.measure(ctx, agent)
             if name == "guide":
                 if ctx.out is not None:
-                    self.save(ctx, agent)
-                if self.asked:
-                    result |= await self.speak(ctx, agent)
+                    save_manager(agent, ctx.out / "policy", self.simulated)
+                if self.asked and self.simulated:
+                    result |= await self.speak(ctx, personal)
             return {**result, "env_steps": int(lines[-1]["env_steps"]), "curve": lines}
 
         return run
@@ -176,12 +190,14 @@ class ManageDialogue:
         torch.nn.utils.clip_grad_norm_(module.parameters(), self.learner.max_norm)
         optimiser.step()
 
-    def measure(self, ctx: pl.Context, agent: DialogueAgent) -> dict[str, Any]:
+    def measure(
+        self, ctx: pl.Context, agent: DialogueAgent
+    ) -> tuple[dict[str, Any], list[DialogueAgent]]:
         """Returns on held-out simulators after each number of rounds of adaptation, a mean over them, of
-        the same test games; "return" is that after one round. "adapted" is how far one round moves the
-        acts, as `shift_of`.
+        the same test games; "return" is that after one round, and "adapted" the mean over simulators of
+        |return after one round - before|. And the agents after one round, one for each simulator.
         """
-        after, shifts = {r: list[float]() for r in ROUNDS}, list[float]()
+        personal, after = list[DialogueAgent](), {r: list[float]() for r in ROUNDS}
         phases, ends, tested = list[float](), list[float](), list[np.ndarray]()
         for k, sim in enumerate(self.clients.held_out):
             key = (*self.key(ctx), "held out", k)
@@ -191,50 +207,40 @@ class ManageDialogue:
                     games = pl.control.play_games(
                         sim, adapted.player(), self.episodes, (*key, "adapt", r)
                     )
-                    before, adapted = adapted, adapt_agent(adapted, games, self.learner, self.inner)
-                    if r == 1:
-                        shifts.append(shift_of(before, adapted, games))
+                    adapted = adapt_agent(adapted, games, self.learner, self.inner)
                 if r in ROUNDS:
                     test = pl.control.play_games(sim, adapted.player(), self.games, (*key, "test"))
                     after[r].append(float(pl.control.returns_of(test).mean()))
                     if r == 1:
+                        personal.append(adapted)
                         tested.append(pl.control.returns_of(test))
                         ends.append(float(test["over"].any(1).mean()))
                         if "phase" in test:
                             phases.append(float(test["phase"].max(-1).mean()))
         returns = np.concatenate(tested)
-        return {
+        result = {
             "return": float(np.mean(after[1])),
             "error": float(returns.std(ddof=1) / len(returns) ** 0.5),
             "learned_from": float(np.mean(after[1])),
             "agreement": 1.0,
             **{f"after_{r}": float(np.mean(x)) for r, x in after.items()},
-            "adapted": float(np.mean(shifts)),
+            "adapted": float(np.mean(np.abs(np.subtract(after[1], after[0])))),
             "ended": float(np.mean(ends)),
             **({"phase": float(np.mean(phases))} if phases else {}),
         }
-
-    def save(self, ctx: pl.Context, agent: DialogueAgent) -> None:
-        """The master, and each option, as policies of their own."""
-        assert ctx.out is not None
-        pl.control.save_policy(agent.master, ctx.out / "policy" / "master")
-        for o, policy in enumerate(agent.options.each):
-            made: Any = policy
-            pl.control.save_policy(made, ctx.out / "policy" / f"option-{o}")
+        return result, personal
 
     def source(self) -> pl.Source:
         """Who is asked, its replies kept."""
         assert self.asked is not None
         return pl.services.TranscribedSource(self.asked)
 
-    async def speak(self, ctx: pl.Context, agent: DialogueAgent) -> dict[str, Any]:
-        """A dialogue with each held-out kind in words, in the run folder; "realised" is the share of acts
-        that the model wrote so that it names them again.
+    async def speak(self, ctx: pl.Context, personal: Sequence[DialogueAgent]) -> dict[str, Any]:
+        """A dialogue in words of each held-out kind with the agent that adapted to it, in the run folder;
+        "realised" is the share of acts that the model wrote so that it names them again.
         """
         lines, written, acts = list[dict[str, Any]](), 0, 0
-        for k, sim in enumerate(self.clients.held_out):
-            if not hasattr(sim, "works"):  # acts of another simulator have no words here
-                return {}
+        for k, (sim, agent) in enumerate(zip(self.clients.held_out, personal, strict=True)):
             path = pl.control.play_games(sim, agent.player(), 1, (*self.key(ctx), "speak", k))
             T = int(path["alive"].sum())
             said = [int(x) for x in path["act"][0, 0, :T]]

@@ -56,22 +56,26 @@ async def judge_talks(
     goal: str,
     calls: int,
 ) -> JudgedTurns:
-    """Asks about every message's conversation so far; what follows it is not shown.
+    """Asks about every message's conversation so far; what follows it is not shown. Of one that a model
+    refuses, as its context is too short, the later half of the messages is shown, and so on; where not
+    even the last message fits, the declared scores stand, and count as a fallback. Raises Fault where the
+    model refuses all.
 
     Args:
         calls: prefixes at most, of conversations in their order; 0 = all.
     """
     places = [(n, t) for n, talk in enumerate(talks) for t in range(len(talk.messages))]
     within = places[:calls] if calls else places
-    spell = lambda n, t: QUESTION.format(talk=script(talks[n].messages[: t + 1]), goal=goal)
-    questions = list(dict.fromkeys(spell(*place) for place in within))
-    given = await asyncio.gather(
-        *(ctx.ask_for(source, q, TalkScores, asks=2, fallback=DECLARED) for q in questions)
-    )
+    prefix = lambda n, t: talks[n].messages[: t + 1]
+    questions = list(dict.fromkeys(prefix(*place) for place in within))
+    said = await asyncio.gather(*(score_talk(ctx, source, q, goal) for q in questions))
+    if questions and all(answer is None for answer in said):
+        raise pl.Fault("chat-refused", "not even one message of any conversation was taken")
+    given = [DECLARED if answer is None else answer for answer in said]
     answers = dict(zip(questions, given, strict=True))
     scores = np.full((len(talks), turns, 3), NEUTRAL)
     for place in within:
-        answer = answers[spell(*place)]
+        answer = answers[prefix(*place)]
         scores[place] = (
             answer.customer_engagement,
             answer.sales_effectiveness,
@@ -84,6 +88,25 @@ async def judge_talks(
         fallbacks=fallbacks,
         left_out=len(places) - len(within),
     )
+
+
+async def score_talk(
+    ctx: pl.Context, source: pl.Source, messages: Sequence[tuple[str, str]], goal: str
+) -> TalkScores | None:
+    """The scores of a conversation so far, of its last messages that the model takes; None = it takes
+    none. Raises Fault where the service fails otherwise.
+    """
+    while True:
+        question = QUESTION.format(talk=script(messages), goal=goal)
+        try:
+            return await ctx.ask_for(source, question, TalkScores, asks=2, fallback=DECLARED)
+        except pl.Fault as fault:
+            if fault.cause != "chat-refused":
+                raise
+        if len(messages) == 1:
+            ctx.spend("fallbacks")
+            return None
+        messages = messages[(len(messages) + 1) // 2 :]
 
 
 def written_scores(request: pl.ChatRequest) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import palaestra as pl
 from palaestra.recipes.llm4rl.salesrlagent.states import PAST, TalkTable
 
 Rewarded = Literal["proper", "accuracy"]
-SPAN = 6.0  # an action of the Gaussian head, from -3 to 3, is spread over [0, 1]
+STEP = 2 / 3  # of a log-odds, for an action of 1; near a half p moves by 1/6
+REACH = 12.0  # an action at most: a log-odds of 8 about that of the base rate
 LEAST = 1e-3  # of a probability in a logarithm
 BINS = 10  # of the calibration error
 NEAR = 5  # neighbours that a distance is the mean of
@@ -28,9 +29,9 @@ def advice_of(p: float) -> str:
     return next((text for least, text in ADVICE if p >= least), OTHERWISE)
 
 
-def probability(act: np.ndarray) -> np.ndarray:
-    """1/2 + act / 6, clipped to [0, 1]."""
-    return np.clip(0.5 + act / SPAN, 0, 1)
+def probability(act: np.ndarray, base: float = 0.5) -> np.ndarray:
+    """sigmoid(log(base / (1 - base)) + 2 act / 3): the base rate where the action is 0."""
+    return 1 / (1 + np.exp(-(np.log(base / (1 - base)) + STEP * act)))
 
 
 def turn_rewards(
@@ -60,6 +61,9 @@ class PredictionGames:
     """A simulator in arrays: a game is a conversation, an action the probability of its outcome. What
     is predicted does not change the conversation. Games are drawn at random, or with `in_order` are
     the conversations one after another.
+
+    Args:
+        base: the probability that an action of 0 says, in (0, 1).
     """
 
     table: TalkTable
@@ -68,7 +72,8 @@ class PredictionGames:
     bonus: float = 0.0  # times the score of the last message, added there
     in_order: bool = False
     agents: int = 1
-    actions: pl.control.Box = pl.control.Box(low=(-SPAN / 2,), high=(SPAN / 2,))
+    actions: pl.control.Box = pl.control.Box(low=(-REACH,), high=(REACH,))
+    base: float = 0.5
 
     @property
     def horizon(self) -> int:
@@ -93,7 +98,7 @@ class PredictionGames:
     def step(
         self, state: PredictionState, act_nA: np.ndarray, rng: np.random.Generator
     ) -> tuple[PredictionState, np.ndarray, np.ndarray]:
-        p, y = probability(act_nA[:, 0, 0]), self.table.converted[state.row]
+        p, y = probability(act_nA[:, 0, 0], self.base), self.table.converted[state.row]
         before = state.past[:, -1] if state.turn else p
         paid = turn_rewards(p, before, y, self.rewarded, self.flip)
         over = state.turn + 1 >= self.table.length[state.row]
@@ -102,12 +107,12 @@ class PredictionGames:
         return PredictionState(row=state.row, turn=state.turn + 1, past=past), paid[:, None], over
 
 
-def predict(policy: Any, table: TalkTable) -> np.ndarray:
-    """[N, T] what a policy says, without noise."""
-    games = PredictionGames(table, in_order=True)
+def predict(policy: Any, table: TalkTable, base: float) -> np.ndarray:
+    """[N, T] what a policy says, without noise; it learned with an action of 0 at `base`."""
+    games = PredictionGames(table, in_order=True, base=base)
     act = lambda obs, legal, rng: policy.act(obs, legal, rng, greedy=True)
     paths = pl.control.play_games(games, act, len(table.length), ("predict",))
-    said = probability(paths["act"][:, 0, :, 0])
+    said = probability(np.clip(paths["act"][:, 0, :, 0], -REACH, REACH), base)
     full = np.zeros(table.x.shape[:2])
     full[:, : said.shape[1]] = said
     return full

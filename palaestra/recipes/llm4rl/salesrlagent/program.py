@@ -12,7 +12,7 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.salesrlagent.judge import JudgedTurns, judge_talks
-from palaestra.recipes.llm4rl.salesrlagent.live import save_settings
+from palaestra.recipes.llm4rl.salesrlagent.live import PredictorSettings, save_settings
 from palaestra.recipes.llm4rl.salesrlagent.predictors import (
     PredictionGames,
     Rewarded,
@@ -184,6 +184,11 @@ class ConversionStudy:
     def key(self) -> pl.Key:
         return ("salesrlagent", self.ctx.seed)
 
+    @property
+    def base(self) -> float:
+        """The share of training conversations with the outcome."""
+        return float(self.tables["train"].converted.mean())
+
     def arms(self) -> dict[str, pl.control.ArmRun]:
         plain, scored = dict(self.tables), self.scored()
         best = scored or plain
@@ -242,7 +247,7 @@ class ConversionStudy:
 
         async def run() -> Mapping[str, Any]:
             shape = self.tables["test"].x.shape[:2]
-            p = np.full(shape, self.tables["train"].converted.mean())
+            p = np.full(shape, self.base)
             if name == "zero-shot":
                 p = self.judged["test"].scores[..., 2]
             return {**self.numbers(name, p), "env_steps": 0}
@@ -273,12 +278,14 @@ class ConversionStudy:
                 self.games(tables["train"], rewarded), self.key_of(0)
             )
             began = time.perf_counter()
-            p = predict(policies[0], tables["test"])
+            p = predict(policies[0], tables["test"], self.base)
             passed = (time.perf_counter() - began) / max(1, tables["test"].length.sum())
             alive = tables["test"].alive
             result: dict[str, Any] = {
                 **self.numbers(name, p, rewarded),
-                "moved": float(np.abs(p - predict(before, tables["test"]))[alive].mean()),
+                "moved": float(
+                    np.abs(p - predict(before, tables["test"], self.base))[alive].mean()
+                ),
                 "env_steps": int(lines[-1]["env_steps"]),
                 "curve": [{k: x[k] for k in ("env_steps", "reward")} for x in lines],
             }
@@ -299,7 +306,8 @@ class ConversionStudy:
         return (*self.key, "learn", member) if member else (*self.key, "learn")
 
     def games(self, table: TalkTable, rewarded: Rewarded) -> PredictionGames:
-        return PredictionGames(table, rewarded, self.program.flip, self.program.bonus)
+        program = self.program
+        return PredictionGames(table, rewarded, program.flip, program.bonus, base=self.base)
 
     async def learn(
         self, table: TalkTable, rewarded: Rewarded, guided: bool
@@ -325,7 +333,8 @@ class ConversionStudy:
         train, test = tables["train"], tables["test"]
         if self.program.doubt == "ensemble":
             doubt = {
-                s: np.std([predict(each, t) for each in policies], 0) for s, t in tables.items()
+                s: np.std([predict(each, t, self.base) for each in policies], 0)
+                for s, t in tables.items()
             }
             known, doubtful = doubt["train"][train.alive], doubt["test"]
         else:
@@ -341,7 +350,15 @@ class ConversionStudy:
         if self.ctx.out is not None:
             folder, made = self.ctx.out / "policy", self.program
             pl.control.save_policy(policies[0], folder)
-            save_settings(folder, made.embed, made.width, test.x.shape[1])
+            metrics = [m for m in JUDGED if m != OUTCOME or made.cue] if self.judged else []
+            settings = PredictorSettings(
+                embed=made.embed,
+                width=made.width,
+                turns=test.x.shape[1],
+                metrics=tuple(metrics),
+                base=self.base,
+            )
+            save_settings(folder, settings)
             write_lines(self.ctx.out / PREDICTIONS, self.spelled(p, doubtful, threshold))
         alive = test.alive
         return dict(selective(p[alive], y[alive], doubtful[alive], threshold))

@@ -119,6 +119,9 @@ def talk_of(task: pl.Task) -> SalesTalk:
 
 
 def script(messages: Sequence[tuple[str, str]]) -> str:
-    """A conversation as lines that begin with who speaks."""
+    """A conversation as lines that begin with who speaks; further lines of a message are indented, so that
+    none of them looks like another speaker's.
+    """
     names = {"user": "Customer", "assistant": "Seller"}
-    return "\n".join(f"{names[role]}: {text}" for role, text in messages)
+    indented = lambda text: "\n    ".join(text.splitlines())
+    return "\n".join(f"{names[role]}: {indented(text)}" for role, text in messages)
