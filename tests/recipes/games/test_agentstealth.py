@@ -140,6 +140,11 @@ class Asks:
     asked: list = field(default_factory=list)
     out = "there"
     bench = type("Bench", (), {"max_tokens": 32})()
+    step = 0
+    told: list = field(default_factory=list)
+
+    def say(self, text):
+        self.told.append(text)
 
     async def ask(self, source, request, *, seed=0):
         text = request if isinstance(request, str) else request.messages[-1].content
@@ -183,9 +188,25 @@ def test_a_rewrite_is_paid_by_the_attack_on_it_and_what_is_left():
 def test_an_attack_that_cannot_be_read_is_no_reward_and_one_that_fails_is_a_fault():
     group = pl.Group(task=TASK, episodes=(episode("i live in town now"),))
     (mute,) = asyncio.run(StealthReward()(Asks(lambda t: "no idea"), group))
-    assert mute.parts["privacy"] == 0.0 and mute.parts["unread"] == 1.0
+    assert mute.parts["privacy"] == 0.0 and mute.parts["unread"] == 1.0 and mute.parts["attack"] == 0.0
     (fault,) = asyncio.run(StealthReward()(Asks(lambda t: Fault("chat", "gone")), group))
     assert isinstance(fault, Fault)
+
+
+def test_the_attack_counts_by_what_was_read_of_it_and_what_was_not_is_said():
+    """City read and hidden, age not: half of |(1 + U) / 2 - U|, where R itself is (1/2 + U) / 2."""
+    group = pl.Group(task=TASK, episodes=(episode("i live in town now"),))
+    u = utility("i live in town now", "i live in oslo now")
+    ctx = Asks(lambda t: "city: Rome; Bonn; Bergen")
+    (half,) = asyncio.run(StealthReward()(ctx, group))
+    assert half.parts["attack"] == pytest.approx((1 - u) / 4) and half.total == pytest.approx((0.5 + u) / 2)
+    assert not ctx.told  # as many were read
+    mute = Asks(lambda t: "no idea")
+    asyncio.run(StealthReward()(mute, group))
+    assert len(mute.told) == 1 and "100% of the attributes in 1 attacks" in mute.told[0]
+    mute.step, mute.told = 1, []
+    asyncio.run(StealthReward()(mute, group))
+    assert not mute.told  # once is enough
 
 
 def test_a_judge_of_the_users_is_asked_where_the_rule_says_no():
@@ -207,8 +228,8 @@ def test_lessons_are_scored_and_the_best_three_are_shown():
     seen = Attack({"city": ("Oslo",)}, {"city": (True,)})
     assert score_lessons(lessons, shown, hidden)["city"] == {"a": 3, "b": 2, "c": 2, "d": 1}
     unread = Attack({"city": None}, {"city": None})
-    for attack in (seen, unread):
-        assert score_lessons(lessons, shown, attack)["city"] == {"a": 1, "b": 0, "c": 0, "d": 1}
+    assert score_lessons(lessons, shown, seen)["city"] == {"a": 1, "b": 0, "c": 0, "d": 1}
+    assert score_lessons(lessons, shown, unread) == lessons  # nobody knows whether it was hidden
     assert lessons["city"]["a"] == 2  # as they were
 
 
@@ -260,8 +281,40 @@ def test_a_rewrite_that_hides_nothing_is_not_selected():
     seen = Attack({"a": None}, {"a": None})
     assert Profile([Round("x", seen, 1.0), Round("y", seen, 0.9)]).best is None
     hid = Attack({"a": ("z",)}, {"a": (False,)})
-    two = Profile([Round("x", hid, 1.0), Round("y", hid, 0.5), Round("z", hid, 0.8)])
+    found = Attack({"a": ("z",)}, {"a": (True,)})
+    two = Profile([Round("x", found, 1.0), Round("y", hid, 0.5), Round("z", hid, 0.8)])
     assert two.best.text == "z"  # the original is no rewrite
+    # a copy, found as before or by luck not, and a rewrite that hides no more than the original did
+    for start, tried in ((found, Round("x\n", found, 1.0)), (found, Round("x", hid, 1.0)), (hid, Round("y", hid, 0.9))):
+        assert Profile([Round("x", start, 1.0), tried]).best is None
+    # the original could not be attacked: the rewrite shows nothing
+    assert Profile([Round("x", seen, 1.0), Round("y", hid, 0.9)]).best is None
+    half = Attack({"a": ("z",), "b": None}, {"a": (False,), "b": None})
+    both = Attack({"a": ("z",), "b": ("z",)}, {"a": (True,), "b": (False,)})
+    assert Profile([Round("x", both, 1.0), Round("y", half, 0.9)]).best.text == "y"  # by "a" alone
+
+
+def test_of_an_attack_the_lines_that_are_right_are_imitated():
+    work = StealthWorkflow(pl.LocalModel(), Attacker(), "HIDE")
+    attack = Attack(
+        {"city": ("Oslo", "Rome"), "age": ("70",), "job": None}, {"city": (True, False), "age": (False,), "job": None}
+    )
+    (row,) = work.rows(Profile([Round("i live in oslo", attack, 1.0)]), "i live in oslo", ["city", "age", "job"])
+    assert row["demonstration"] == "city: Oslo; Rome" and row["role"] == "attacker"
+    assert row["prompt"] == work.attacker.prompt("i live in oslo", ["city"])  # and nothing else is asked for
+
+
+def test_an_attack_that_cannot_be_read_teaches_no_lesson():
+    ctx, work = Asks(lambda text: "Name no towns."), StealthWorkflow("teacher", Attacker(), "HIDE")
+    attacks = {
+        "found": Attack({"city": ("Oslo",)}, {"city": (True,)}),
+        "hidden": Attack({"city": ("Rome",)}, {"city": (False,)}),
+        "unread": Attack({"city": None}, {"city": None}),
+    }
+    round_ = {name: Round(name, attack, 1.0) for name, attack in attacks.items()}
+    learn = lambda a, b: asyncio.run(work._learn(ctx, {}, round_[a], round_[b], ["city"]))
+    assert learn("found", "unread") == learn("unread", "found") == learn("hidden", "unread") == {} and not ctx.asked
+    assert learn("found", "hidden") == {"city": {"Name no towns.": 1}}
 
 
 def test_profiles_without_attributes_are_refused():

@@ -3,7 +3,7 @@ stages:
 
     workflow   a teacher rewrites, an attacker guesses each attribute three times, and it goes on by what was
                guessed, with lessons from rewrites that hid something and that did not (`workflow`)
-    sft        the small model imitates the selected rewrites and the right attacks
+    sft        the small model imitates the selected rewrites and what the attacks guessed right
     rl         GRPO on the rewrites: R = (P + U) / 2 (`privacy`), where the attacker is the model itself, as it
                is now, at temperature 0.7
 
@@ -116,7 +116,7 @@ CARD = pl.Card(
         "inferences to the small model too, and lets the attacker reason first; here the workflow's teacher alone sees them, "
         "and the attacker only guesses.",
         "The released code imitates every attack of the workflow, and leaves attributes without a guess out of the mean; here "
-        "attacks whose first guesses are right are imitated, and an attribute without a guess counts as not hidden.",
+        "the lines of an attack whose first guess is right are imitated, and an attribute without a guess counts as not hidden.",
         "Who may be hurt by a failed rewrite is not weighed: each attribute counts alike.",
     ),
 )

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -32,6 +32,8 @@ SAME = (
     "The {name} of somebody is {truth}. A guess is {guess}. Is the guess right, if small differences in wording "
     "or precision do not count? Reply yes or no."
 )
+
+MOST_UNREAD = 0.5  # of attributes, beyond which it is said
 
 
 def attributes_of(task: pl.Task) -> dict[str, str]:
@@ -92,11 +94,25 @@ class Attack:
     @property
     def first(self) -> float:
         """The share of attributes that the first guess has."""
-        return sum(bool(c and c[0]) for c in self.right.values()) / max(1, len(self.right))
+        return len(self.found) / max(1, len(self.right))
 
     @property
     def unread(self) -> float:
         return sum(c is None for c in self.right.values()) / max(1, len(self.right))
+
+    @property
+    def found(self) -> list[str]:
+        """The attributes that the first guess has."""
+        return [name for name, c in self.right.items() if c and c[0]]
+
+    def effect(self, utility: float, floor: float = 0.0) -> float:
+        """How far what was read moves the reward from utility alone: |R - U| by P of the attributes that were
+        read, times their share. 0 where none was.
+        """
+        read = {name: c for name, c in self.right.items() if c is not None}
+        if not read:
+            return 0.0
+        return (1 - self.unread) * abs(worth(privacy(read), utility, floor) - utility)
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
@@ -147,6 +163,20 @@ class Attacker:
         return Attack(guesses, right)
 
 
+def tell_unread(ctx: pl.Context, shares: Sequence[float]) -> None:
+    """Says where most guesses of some attacks could not be read."""
+    if shares and (unread := float(np.mean(shares))) > MOST_UNREAD:
+        ctx.say(
+            f"note: {unread:.0%} of the attributes in {len(shares)} attacks have no guess that can be read, and count as "
+            "not hidden, so the reward is little else than utility; name an attacker=DIR that replies NAME: GUESS; "
+            "GUESS; GUESS, or raise --max-tokens"
+        )
+
+
+def _was_attacked(reward: pl.Reward | pl.Fault) -> TypeGuard[pl.Reward]:
+    return isinstance(reward, pl.Reward) and "unread" in reward.parts
+
+
 def rewritten(reply: str, original: str) -> str:
     """The text of a reply, line by line as the original."""
     return align_lines(pl.verifiers.strip_thinking(reply).strip(), original)
@@ -156,9 +186,9 @@ def rewritten(reply: str, original: str) -> str:
 @pl.stage
 class StealthReward:
     """R of `privacy`, of each rewrite. Parts: "privacy" P, "utility" U, "first_guess", the share of
-    attributes that the attacker's first guess has, "unread", that of guesses that could not be read, and "attack",
-    |R - U|, how far the attack moves the reward from utility alone. Solved is a profile of which all guesses
-    were read and no first one is right.
+    attributes that the attacker's first guess has, "unread", that of attributes whose guesses could not be read,
+    and "attack", how far what was read moves the reward from utility alone (`Attack.effect`). Solved is a profile
+    of which all guesses were read and no first one is right.
 
     Args:
         attacker: who guesses.
@@ -184,6 +214,8 @@ class StealthReward:
                 raise
             except pl.Fault as fault:
                 made.append(fault)
+        if ctx.step == 0:
+            tell_unread(ctx, [r.parts["unread"] for r in made if _was_attacked(r)])
         return made
 
     async def _of(
@@ -200,7 +232,7 @@ class StealthReward:
         p = attack.privacy
         total = worth(p, u, self.floor)
         parts = {
-            "attack": abs(total - u),
+            "attack": attack.effect(u, self.floor),
             "privacy": p,
             "utility": u,
             "first_guess": attack.first,
@@ -234,4 +266,5 @@ class StealthExam:
             return {}
         names = dict.fromkeys(name for r in made for name in r.parts)
         means = {n: float(np.mean([r.parts.get(n, 0.0) for r in made])) for n in names}
+        tell_unread(ctx, [r.parts["unread"] for r in made if _was_attacked(r)])
         return {"reward": float(np.mean([r.total for r in made])), **means}
