@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import palaestra as pl
 import pytest
@@ -92,7 +92,19 @@ def test_bleu_is_sacrebleus():
         ("City: Oslo, Norway; Bergen", ("Oslo, Norway", "Bergen")),
         ('{"city": ["", null]}', None),  # nothing is no guess, or it would hide the attribute
         ('{"note": "as asked"}\ncity: Oslo', ("Oslo",)),
-        ("{city: Oslo}", ("Oslo}",)),
+        ("{city: Oslo}", ("Oslo",)),
+        ("City:\n1. Oslo\n2. Bergen", ("Oslo", "Bergen")),
+        ("**City**\n\n- Oslo, Norway\n- *Bergen*\n- Income:\n  - high", ("Oslo, Norway", "Bergen")),
+        ("City: Oslo\n- it names the fjord\nAge: 34", ("Oslo",)),
+        ("1. City: Oslo\n2. Income: high", ("Oslo",)),
+        ("City:\nIncome:\n- high", None),
+        ("City: 1. Oslo 2. Bergen 3. Rome", ("Oslo", "Bergen", "Rome")),
+        ("city: Oslo\nage: 34\ncity: Bergen\ncity: Rome\ncity: Bonn", ("Oslo", "Bergen", "Rome")),
+        ("city: [Oslo; Bergen]", ("Oslo", "Bergen")),
+        ("[city]: [Oslo]", ("Oslo",)),
+        ('{"attributes": {"city": "Oslo; Bergen", "age": 34}}', ("Oslo", "Bergen")),
+        ('{"age": 34}\n{"city": ["Oslo, Norway", {"x": 1}]}', ("Oslo, Norway",)),
+        ('{"city": {"why": "the fjord"}}', None),
         ("I cannot say.", None),
         ("city:", None),
         ("velocity: 3", None),
@@ -104,7 +116,10 @@ def test_guesses_are_read(reply, city):
 
 
 def test_names_of_several_words_are_read_as_a_model_spells_them():
-    for reply in ("City of birth: Oslo; Rome", "city_of_birth: Oslo; Rome", '{"city of birth": ["Oslo", "Rome"]}'):
+    for reply in (
+        "City of birth: Oslo; Rome", "city_of_birth: Oslo; Rome", '{"city of birth": ["Oslo", "Rome"]}',
+        '{"City-of-Birth": "Oslo; Rome"}', '{"city_of birth": ["Oslo", "Rome"]}',
+    ):  # fmt: skip
         assert read_guesses(reply, ["city_of_birth"]) == {"city_of_birth": ("Oslo", "Rome")}, reply
 
 
@@ -130,6 +145,8 @@ def test_lines_are_aligned_where_their_number_differs():
     assert align_lines("", original) == ""
     twice = align_lines("I live here.\nx\ny", "I live here.\nI live there.")  # a line is used once
     assert twice.splitlines() == ["I live here.", "I live there."]
+    for reply in ("x", "I'm sorry, I can't help with that."):  # nothing of the text is left, so it is not put back
+        assert align_lines(reply, original) == reply and utility(align_lines(reply, original), original) < 0.2
 
 
 @dataclass
@@ -215,6 +232,20 @@ def test_a_judge_of_the_users_is_asked_where_the_rule_says_no():
     asked = lambda guess: asyncio.run(judge(ctx, "city", guess, "Oslo"))
     assert asked("the capital of Norway") and not asked("Rome") and len(ctx.asked) == 2
     assert asked("Oslo") and len(ctx.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "reply, right",
+    [
+        ("The answer is yes.", True), ("Answer: Yes", True), ("[yes]", True), ("**No**", False), ("_no_", False),
+        ("No, yes would be wrong", False), ("I know nothing of it", None), ("yesterday", None), ("", None),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_the_first_yes_or_no(reply, right):
+    ctx = Asks(lambda text: reply if text.startswith("The city") else "city: Rome; Bonn")
+    assert asyncio.run(JudgeByModel(source="judge")(ctx, "city", "Rome", "Oslo")) is right
+    attack = asyncio.run(Attacker(judge=JudgeByModel(source="judge"))(ctx, "text", {"city": "Oslo"}))
+    assert attack.right == {"city": None if right is None else (right, right)}  # what is not judged is not read
 
 
 def test_lessons_are_scored_and_the_best_three_are_shown():
@@ -324,10 +355,64 @@ def test_profiles_without_attributes_are_refused():
         {"attributes": "Oslo"},
         {"attributes": {"city": None}},
         {"attributes": {"city": ["Oslo"]}},
+        {"attributes": {"age": float("nan")}},
     ):
         with pytest.raises(UserError, match="column `attributes`"):
             attributes_of(pl.Task(id="t", prompt=TASK.prompt, meta=meta))
     assert attributes_of(TASK) == {"city": "Oslo", "age": "34"}
+    some = pl.Task(id="t", prompt=TASK.prompt, meta={"attributes": {"city": "Oslo", "age": float("nan")}})
+    assert attributes_of(some) == {"city": "Oslo"}
+
+
+@dataclass
+class Profiles:
+    """Tasks of two splits."""
+
+    train: list
+    test: list
+
+    @property
+    def size(self):
+        return len(self.train)
+
+    @property
+    def test_size(self):
+        return len(self.test)
+
+    def task(self, split, i):
+        return getattr(self, split)[i]
+
+
+def test_a_bad_row_is_met_before_anything_is_asked():
+    bad = pl.Task(id="bad", prompt=TASK.prompt)
+    work = StealthWorkflow("teacher", Attacker(), "HIDE", profiles=1)
+    for tasks in (Profiles([TASK, TASK, bad], []), Profiles([TASK], [TASK, bad])):
+        ctx = Asks(lambda text: "")
+        ctx.bench = type("Bench", (), {"tasks": tasks})()
+        for start in (StealthReward().check_start, work.run):
+            with pytest.raises(UserError, match=r"bad has no attributes"):
+                asyncio.run(start(ctx))
+        assert not ctx.asked
+    ctx.bench = type("Bench", (), {"tasks": Profiles([TASK], [TASK])})()
+    asyncio.run(StealthReward().check_start(ctx))
+
+
+def test_the_rows_of_a_workflow_are_logged_by_role(context, tmp_path):
+    """One profile of two whose town the second rewrite hides: a rewrite, and two attacks that found it."""
+    ctx = context("chain", out=tmp_path)
+    task = pl.Task(id="t", prompt=TASK.prompt, meta={"attributes": {"city": "Oslo", "age": 34}})
+    ctx.bench = replace(ctx.bench, tasks=Profiles([task], []))
+    drafts = iter(["i live in oslo today", "i live in town now"])
+
+    async def ask(source, request, *, seed=0):
+        text = request if isinstance(request, str) else request.messages[-1].content
+        if text.startswith("Text:"):
+            return next(drafts)
+        return "city: Oslo; Rome\nage: 70" if "oslo" in text else "city: Rome; Bonn\nage: 70"
+
+    ctx.ask = ask
+    made = asyncio.run(StealthWorkflow("teacher", Attacker(), "HIDE", memory=False).run(ctx))
+    assert (made.metrics["anonymiser_rows"], made.metrics["attacker_rows"], made.metrics["rows"]) == (1, 2, 3)
 
 
 def test_the_built_in_authors_give_their_stone_away_in_one_word():

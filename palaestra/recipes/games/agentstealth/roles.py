@@ -1,6 +1,7 @@
 """The roles: who rewrites, who guesses, and who says whether a guess is right."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
@@ -33,6 +34,7 @@ SAME = (
     "or precision do not count? Reply yes or no."
 )
 
+VERDICT = re.compile(r"(?<![^\W_])(?:yes|no)(?![^\W_])")
 MOST_UNREAD = 0.5  # of attributes, beyond which it is said
 
 
@@ -42,7 +44,7 @@ def attributes_of(task: pl.Task) -> dict[str, str]:
     known = {
         str(k): v
         for k, v in (own.items() if isinstance(own, Mapping) else ())
-        if v not in (None, "")
+        if v not in (None, "") and v == v  # NaN is no truth
     }
     nested = [k for k, v in known.items() if not isinstance(v, str | int | float)]
     if nested or not known:
@@ -54,8 +56,19 @@ def attributes_of(task: pl.Task) -> dict[str, str]:
     return {k: str(v) for k, v in known.items()}
 
 
+def check_profiles(ctx: pl.Context) -> None:
+    """Raises UserError for the first profile of either split without attributes."""
+    tasks = ctx.bench.tasks
+    sizes = {"train": tasks.size, "test": getattr(tasks, "test_size", None)}
+    for split, size in sizes.items():
+        for i in range(size or 0):
+            attributes_of(tasks.task(split, i))
+
+
 class GuessJudge(Protocol):
-    async def __call__(self, ctx: pl.Context, name: str, guess: str, truth: str) -> bool: ...
+    """Says whether a guess is right; None = cannot be told."""
+
+    async def __call__(self, ctx: pl.Context, name: str, guess: str, truth: str) -> bool | None: ...
 
 
 @pl.stage
@@ -68,21 +81,24 @@ class JudgeByRule:
 
 @pl.stage
 class JudgeByModel:
-    """Asks a model, where the rule does not say yes already."""
+    """Asks a model, where the rule does not say yes already, and takes the first yes or no of its reply."""
 
     source: pl.Source
 
-    async def __call__(self, ctx: pl.Context, name: str, guess: str, truth: str) -> bool:
+    async def __call__(self, ctx: pl.Context, name: str, guess: str, truth: str) -> bool | None:
         if is_same(guess, truth):
             return True
         shown = {"name": name, "guess": pl.judges.defuse(guess), "truth": truth}
         said = pl.verifiers.strip_thinking(await ctx.ask(self.source, fill(SAME, shown)))
-        return said.strip(" *\"'`.\n").casefold().startswith("yes")
+        verdict = VERDICT.search(said.casefold())
+        return verdict[0] == "yes" if verdict else None
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What an attacker guessed of a text, by attribute, and which guesses are right; None = not read."""
+    """What an attacker guessed of a text, by attribute, and which guesses are right; None = it could not be read, or
+    not be judged.
+    """
 
     guesses: Mapping[str, Guesses | None]
     right: Mapping[str, tuple[bool, ...] | None]
@@ -155,11 +171,9 @@ class Attacker:
         guesses = read_guesses(reply, list(truths))
         right = dict[str, tuple[bool, ...] | None]()
         for name, own in guesses.items():
-            right[name] = (
-                None
-                if own is None
-                else tuple([await self.judge(ctx, name, x, truths[name]) for x in own])
-            )
+            judged = [await self.judge(ctx, name, x, truths[name]) for x in own or ()]
+            told = tuple(x for x in judged if x is not None)
+            right[name] = told if own and len(told) == len(own) else None
         return Attack(guesses, right)
 
 
@@ -203,6 +217,9 @@ class StealthReward:
     @property
     def bounds(self) -> tuple[float, float]:
         return (0.0, 1.0)
+
+    async def check_start(self, ctx: pl.Context) -> None:
+        check_profiles(ctx)
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         original, truths = pl.tasks.plain_question(group.task), attributes_of(group.task)

@@ -22,6 +22,7 @@ from palaestra.recipes.games.agentstealth.roles import (
     Attack,
     Attacker,
     attributes_of,
+    check_profiles,
     fill,
     rewritten,
     tell_unread,
@@ -144,6 +145,7 @@ class StealthWorkflow:
             raise pl.UserError(
                 "agentstealth keeps the selected rewrites in the run folder; give one with out="
             )
+        check_profiles(ctx)
         first = pl.curriculum.first_number(ctx)
         n = pl.curriculum.count_tasks(self.profiles, ctx.bench.tasks.size, self.profiles)
         lessons: Lessons = {}
