@@ -78,7 +78,7 @@ def hides_more(round_: Round, start: Round) -> bool:
     """
     before, after = start.attack.right, round_.attack.right
     both = [name for name, c in after.items() if c is not None and before.get(name) is not None]
-    p_before, p_after = (privacy({name: right[name] for name in both}) for right in (before, after))
+    p_before, p_after = (privacy({name: x.get(name) for name in both}) for x in (before, after))
     return round_.text.strip() != start.text.strip() and p_after > p_before
 
 
