@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import palaestra as pl
 import pytest
@@ -92,7 +92,19 @@ def test_bleu_is_sacrebleus():
         ("City: Oslo, Norway; Bergen", ("Oslo, Norway", "Bergen")),
         ('{"city": ["", null]}', None),  # nothing is no guess, or it would hide the attribute
         ('{"note": "as asked"}\ncity: Oslo', ("Oslo",)),
-        ("{city: Oslo}", ("Oslo}",)),
+        ("{city: Oslo}", ("Oslo",)),
+        ("City:\n1. Oslo\n2. Bergen", ("Oslo", "Bergen")),
+        ("**City**\n\n- Oslo, Norway\n- *Bergen*\n- Income:\n  - high", ("Oslo, Norway", "Bergen")),
+        ("City: Oslo\n- it names the fjord\nAge: 34", ("Oslo",)),
+        ("1. City: Oslo\n2. Income: high", ("Oslo",)),
+        ("City:\nIncome:\n- high", None),
+        ("City: 1. Oslo 2. Bergen 3. Rome", ("Oslo", "Bergen", "Rome")),
+        ("city: Oslo\nage: 34\ncity: Bergen\ncity: Rome\ncity: Bonn", ("Oslo", "Bergen", "Rome")),
+        ("city: [Oslo; Bergen]", ("Oslo", "Bergen")),
+        ("[city]: [Oslo]", ("Oslo",)),
+        ('{"attributes": {"city": "Oslo; Bergen", "age": 34}}', ("Oslo", "Bergen")),
+        ('{"age": 34}\n{"city": ["Oslo, Norway", {"x": 1}]}', ("Oslo, Norway",)),
+        ('{"city": {"why": "the fjord"}}', None),
         ("I cannot say.", None),
         ("city:", None),
         ("velocity: 3", None),
@@ -104,7 +116,10 @@ def test_guesses_are_read(reply, city):
 
 
 def test_names_of_several_words_are_read_as_a_model_spells_them():
-    for reply in ("City of birth: Oslo; Rome", "city_of_birth: Oslo; Rome", '{"city of birth": ["Oslo", "Rome"]}'):
+    for reply in (
+        "City of birth: Oslo; Rome", "city_of_birth: Oslo; Rome", '{"city of birth": ["Oslo", "Rome"]}',
+        '{"City-of-Birth": "Oslo; Rome"}', '{"city_of birth": ["Oslo", "Rome"]}',
+    ):  # fmt: skip
         assert read_guesses(reply, ["city_of_birth"]) == {"city_of_birth": ("Oslo", "Rome")}, reply
 
 
@@ -130,6 +145,8 @@ def test_lines_are_aligned_where_their_number_differs():
     assert align_lines("", original) == ""
     twice = align_lines("I live here.\nx\ny", "I live here.\nI live there.")  # a line is used once
     assert twice.splitlines() == ["I live here.", "I live there."]
+    for reply in ("x", "I'm sorry, I can't help with that."):  # nothing of the text is left, so it is not put back
+        assert align_lines(reply, original) == reply and utility(align_lines(reply, original), original) < 0.2
 
 
 @dataclass
@@ -140,6 +157,11 @@ class Asks:
     asked: list = field(default_factory=list)
     out = "there"
     bench = type("Bench", (), {"max_tokens": 32})()
+    step = 0
+    told: list = field(default_factory=list)
+
+    def say(self, text):
+        self.told.append(text)
 
     async def ask(self, source, request, *, seed=0):
         text = request if isinstance(request, str) else request.messages[-1].content
@@ -183,9 +205,25 @@ def test_a_rewrite_is_paid_by_the_attack_on_it_and_what_is_left():
 def test_an_attack_that_cannot_be_read_is_no_reward_and_one_that_fails_is_a_fault():
     group = pl.Group(task=TASK, episodes=(episode("i live in town now"),))
     (mute,) = asyncio.run(StealthReward()(Asks(lambda t: "no idea"), group))
-    assert mute.parts["privacy"] == 0.0 and mute.parts["unread"] == 1.0
+    assert mute.parts["privacy"] == 0.0 and mute.parts["unread"] == 1.0 and mute.parts["attack"] == 0.0
     (fault,) = asyncio.run(StealthReward()(Asks(lambda t: Fault("chat", "gone")), group))
     assert isinstance(fault, Fault)
+
+
+def test_the_attack_counts_by_what_was_read_of_it_and_what_was_not_is_said():
+    """City read and hidden, age not: half of |(1 + U) / 2 - U|, where R itself is (1/2 + U) / 2."""
+    group = pl.Group(task=TASK, episodes=(episode("i live in town now"),))
+    u = utility("i live in town now", "i live in oslo now")
+    ctx = Asks(lambda t: "city: Rome; Bonn; Bergen")
+    (half,) = asyncio.run(StealthReward()(ctx, group))
+    assert half.parts["attack"] == pytest.approx((1 - u) / 4) and half.total == pytest.approx((0.5 + u) / 2)
+    assert not ctx.told  # as many were read
+    mute = Asks(lambda t: "no idea")
+    asyncio.run(StealthReward()(mute, group))
+    assert len(mute.told) == 1 and "100% of the attributes in 1 attacks" in mute.told[0]
+    mute.step, mute.told = 1, []
+    asyncio.run(StealthReward()(mute, group))
+    assert not mute.told  # once is enough
 
 
 def test_a_judge_of_the_users_is_asked_where_the_rule_says_no():
@@ -194,6 +232,20 @@ def test_a_judge_of_the_users_is_asked_where_the_rule_says_no():
     asked = lambda guess: asyncio.run(judge(ctx, "city", guess, "Oslo"))
     assert asked("the capital of Norway") and not asked("Rome") and len(ctx.asked) == 2
     assert asked("Oslo") and len(ctx.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "reply, right",
+    [
+        ("The answer is yes.", True), ("Answer: Yes", True), ("[yes]", True), ("**No**", False), ("_no_", False),
+        ("No, yes would be wrong", False), ("I know nothing of it", None), ("yesterday", None), ("", None),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_the_first_yes_or_no(reply, right):
+    ctx = Asks(lambda text: reply if text.startswith("The city") else "city: Rome; Bonn")
+    assert asyncio.run(JudgeByModel(source="judge")(ctx, "city", "Rome", "Oslo")) is right
+    attack = asyncio.run(Attacker(judge=JudgeByModel(source="judge"))(ctx, "text", {"city": "Oslo"}))
+    assert attack.right == {"city": None if right is None else (right, right)}  # what is not judged is not read
 
 
 def test_lessons_are_scored_and_the_best_three_are_shown():
@@ -207,8 +259,8 @@ def test_lessons_are_scored_and_the_best_three_are_shown():
     seen = Attack({"city": ("Oslo",)}, {"city": (True,)})
     assert score_lessons(lessons, shown, hidden)["city"] == {"a": 3, "b": 2, "c": 2, "d": 1}
     unread = Attack({"city": None}, {"city": None})
-    for attack in (seen, unread):
-        assert score_lessons(lessons, shown, attack)["city"] == {"a": 1, "b": 0, "c": 0, "d": 1}
+    assert score_lessons(lessons, shown, seen)["city"] == {"a": 1, "b": 0, "c": 0, "d": 1}
+    assert score_lessons(lessons, shown, unread) == lessons  # nobody knows whether it was hidden
     assert lessons["city"]["a"] == 2  # as they were
 
 
@@ -260,8 +312,40 @@ def test_a_rewrite_that_hides_nothing_is_not_selected():
     seen = Attack({"a": None}, {"a": None})
     assert Profile([Round("x", seen, 1.0), Round("y", seen, 0.9)]).best is None
     hid = Attack({"a": ("z",)}, {"a": (False,)})
-    two = Profile([Round("x", hid, 1.0), Round("y", hid, 0.5), Round("z", hid, 0.8)])
+    found = Attack({"a": ("z",)}, {"a": (True,)})
+    two = Profile([Round("x", found, 1.0), Round("y", hid, 0.5), Round("z", hid, 0.8)])
     assert two.best.text == "z"  # the original is no rewrite
+    # a copy, found as before or by luck not, and a rewrite that hides no more than the original did
+    for start, tried in ((found, Round("x\n", found, 1.0)), (found, Round("x", hid, 1.0)), (hid, Round("y", hid, 0.9))):
+        assert Profile([Round("x", start, 1.0), tried]).best is None
+    # the original could not be attacked: the rewrite shows nothing
+    assert Profile([Round("x", seen, 1.0), Round("y", hid, 0.9)]).best is None
+    half = Attack({"a": ("z",), "b": None}, {"a": (False,), "b": None})
+    both = Attack({"a": ("z",), "b": ("z",)}, {"a": (True,), "b": (False,)})
+    assert Profile([Round("x", both, 1.0), Round("y", half, 0.9)]).best.text == "y"  # by "a" alone
+
+
+def test_of_an_attack_the_lines_that_are_right_are_imitated():
+    work = StealthWorkflow(pl.LocalModel(), Attacker(), "HIDE")
+    attack = Attack(
+        {"city": ("Oslo", "Rome"), "age": ("70",), "job": None}, {"city": (True, False), "age": (False,), "job": None}
+    )
+    (row,) = work.rows(Profile([Round("i live in oslo", attack, 1.0)]), "i live in oslo", ["city", "age", "job"])
+    assert row["demonstration"] == "city: Oslo; Rome" and row["role"] == "attacker"
+    assert row["prompt"] == work.attacker.prompt("i live in oslo", ["city"])  # and nothing else is asked for
+
+
+def test_an_attack_that_cannot_be_read_teaches_no_lesson():
+    ctx, work = Asks(lambda text: "Name no towns."), StealthWorkflow("teacher", Attacker(), "HIDE")
+    attacks = {
+        "found": Attack({"city": ("Oslo",)}, {"city": (True,)}),
+        "hidden": Attack({"city": ("Rome",)}, {"city": (False,)}),
+        "unread": Attack({"city": None}, {"city": None}),
+    }
+    round_ = {name: Round(name, attack, 1.0) for name, attack in attacks.items()}
+    learn = lambda a, b: asyncio.run(work._learn(ctx, {}, round_[a], round_[b], ["city"]))
+    assert learn("found", "unread") == learn("unread", "found") == learn("hidden", "unread") == {} and not ctx.asked
+    assert learn("found", "hidden") == {"city": {"Name no towns.": 1}}
 
 
 def test_profiles_without_attributes_are_refused():
@@ -271,10 +355,64 @@ def test_profiles_without_attributes_are_refused():
         {"attributes": "Oslo"},
         {"attributes": {"city": None}},
         {"attributes": {"city": ["Oslo"]}},
+        {"attributes": {"age": float("nan")}},
     ):
         with pytest.raises(UserError, match="column `attributes`"):
             attributes_of(pl.Task(id="t", prompt=TASK.prompt, meta=meta))
     assert attributes_of(TASK) == {"city": "Oslo", "age": "34"}
+    some = pl.Task(id="t", prompt=TASK.prompt, meta={"attributes": {"city": "Oslo", "age": float("nan")}})
+    assert attributes_of(some) == {"city": "Oslo"}
+
+
+@dataclass
+class Profiles:
+    """Tasks of two splits."""
+
+    train: list
+    test: list
+
+    @property
+    def size(self):
+        return len(self.train)
+
+    @property
+    def test_size(self):
+        return len(self.test)
+
+    def task(self, split, i):
+        return getattr(self, split)[i]
+
+
+def test_a_bad_row_is_met_before_anything_is_asked():
+    bad = pl.Task(id="bad", prompt=TASK.prompt)
+    work = StealthWorkflow("teacher", Attacker(), "HIDE", profiles=1)
+    for tasks in (Profiles([TASK, TASK, bad], []), Profiles([TASK], [TASK, bad])):
+        ctx = Asks(lambda text: "")
+        ctx.bench = type("Bench", (), {"tasks": tasks})()
+        for start in (StealthReward().check_start, work.run):
+            with pytest.raises(UserError, match=r"bad has no attributes"):
+                asyncio.run(start(ctx))
+        assert not ctx.asked
+    ctx.bench = type("Bench", (), {"tasks": Profiles([TASK], [TASK])})()
+    asyncio.run(StealthReward().check_start(ctx))
+
+
+def test_the_rows_of_a_workflow_are_logged_by_role(context, tmp_path):
+    """One profile of two whose town the second rewrite hides: a rewrite, and two attacks that found it."""
+    ctx = context("chain", out=tmp_path)
+    task = pl.Task(id="t", prompt=TASK.prompt, meta={"attributes": {"city": "Oslo", "age": 34}})
+    ctx.bench = replace(ctx.bench, tasks=Profiles([task], []))
+    drafts = iter(["i live in oslo today", "i live in town now"])
+
+    async def ask(source, request, *, seed=0):
+        text = request if isinstance(request, str) else request.messages[-1].content
+        if text.startswith("Text:"):
+            return next(drafts)
+        return "city: Oslo; Rome\nage: 70" if "oslo" in text else "city: Rome; Bonn\nage: 70"
+
+    ctx.ask = ask
+    made = asyncio.run(StealthWorkflow("teacher", Attacker(), "HIDE", memory=False).run(ctx))
+    assert (made.metrics["anonymiser_rows"], made.metrics["attacker_rows"], made.metrics["rows"]) == (1, 2, 3)
 
 
 def test_the_built_in_authors_give_their_stone_away_in_one_word():

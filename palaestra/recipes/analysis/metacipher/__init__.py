@@ -7,7 +7,7 @@ about zorps, which do not exist, and their word.
              Q, or with probability `explore` any
 
     palaestra study metacipher
-    palaestra study metacipher --model DIR mine=true
+    palaestra study metacipher --model DIR mine=true     (a model of yours; without mine=true it is refused)
     palaestra study metacipher --model DIR guard=DIR2 mine=true prompts=100
 
     encodings   capitals, reversed, Caesar's shift, spaced, doubled, digits for vowels, base64, a keyed alphabet
@@ -74,7 +74,7 @@ CARD = pl.Card(
                 otherwise="the model under study guards itself",
             ),
         ),
-        shows="preference",
+        shows="lift",
         off={"step": 0.0},
         own={"task": "chain", "prompts": 2, "repeats": 2, "augment": 0},
     ),
@@ -91,7 +91,8 @@ CARD = pl.Card(
         "with 26% at the first try, against 8% at random, and with 31% within ten, against 43%; UCB with 26% and 52%. The "
         "guard, which learned to read encodings as a helper, blocks nearly all but base64 and the keyed alphabet.",
         "Of defences on the built-in model, the guard on the answer lets nothing pass, the filter by perplexity 11% within ten "
-        "tries; training on known encodings raises it from 31% to 63%, by what it loses on the others.",
+        "tries; training on known encodings raises it from 31% to 63%, by what it loses on the others. Since then two bounds of "
+        "one defence are set together and a word counts as a whole word; these numbers were not taken again.",
         "A guard is a chat model on this machine; classifiers with a head and guards behind an endpoint are not measured, "
         "and no guard gets to reason first.",
     ),

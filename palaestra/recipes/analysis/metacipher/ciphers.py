@@ -1,5 +1,6 @@
 """Re-encodings of a text that anybody knows, each with its exact inverse on texts of lower-case letters
-and spaces. A defender who undoes or trains on encodings knows of some of them alone.
+and spaces. A defender who undoes or trains on encodings knows of some of them alone; who undoes `spaced`, by taking each
+second sign, undoes `doubled` too.
 
     plain        the text               spaced    a space behind each letter
     upper        capitals               doubled   each sign twice
@@ -81,3 +82,12 @@ NAMES = tuple(c.name for c in CIPHERS)
 def undone(text: str) -> list[str]:
     """A text, and what each encoding that the defender knows would have had before."""
     return list(dict.fromkeys(c.decode(text) for c in CIPHERS if c.known))
+
+
+def undone_as(cipher: Cipher) -> str:
+    """The known encoding whose inverse undoes another on all texts of letters and spaces, as that of `spaced`
+    undoes `doubled`; "" = none.
+    """
+    text = " ".join(LETTERS)
+    each = (c.name for c in CIPHERS if c.known and c.decode(cipher.encode(text)) == text)
+    return "" if cipher.known else next(each, "")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.analysis.metacipher.ciphers import CIPHERS, NAMES
+from palaestra.recipes.analysis.metacipher.ciphers import CIPHERS, NAMES, undone_as
 from palaestra.recipes.analysis.metacipher.selection import (
     EVADED,
     Selector,
@@ -95,10 +95,12 @@ class DefenceResult:
         return pl.stats.paired_difference(mean("random").tolist(), mean("adaptive").tolist())
 
     @property
-    def preference(self) -> float:
-        """The mean over tries of how far the choices of the adaptive selection were from random ones."""
+    def lift(self) -> float:
+        """How much more, or less, the choices of the adaptive selection are worth than random ones: the mean over
+        tries of the size of `selection.lift`.
+        """
         tables = [x for x in self.adaptive[1] if isinstance(x, ValueTable)]
-        return float(np.mean([p for x in tables for p in x.preferences]))
+        return float(np.mean([abs(p) for x in tables for p in x.lifts]))
 
     def recall(self) -> np.ndarray:
         """[C] the share of zorp questions that are blocked."""
@@ -125,7 +127,7 @@ def numbers_of(arms: Mapping[str, DefenceResult]) -> dict[str, float | pl.stats.
         **{f"evasion_{k}": interval(none.evaded(k, q)) for k in SELECTIONS},
         **{f"evasion_{k}_first": interval(none.evaded(k, 1)) for k in SELECTIONS},
         "gain": none.gain,
-        "preference": none.preference,
+        "lift": none.lift,
         "worst_recall": float(none.recall().min()),
         **{f"recall_{k}": float(x) for k, x in zip(NAMES, none.recall(), strict=True)},
         **{f"read_{k}": float(x) for k, x in zip(NAMES, read_shares(none), strict=True)},
@@ -190,7 +192,7 @@ def encodings_table(arms: Mapping[str, DefenceResult]) -> pl.studies.StudyTable:
     rows = [
         (
             c.name,
-            "yes" if c.known else "no",
+            "yes" if c.known else f"no, but undone as {by}" if (by := undone_as(c)) else "no",
             *(f"{a.recall()[i]:.0%}" for a in arms.values()),
             f"{refused:.0%}",
             f"{read:.0%}",
@@ -205,8 +207,9 @@ def encodings_table(arms: Mapping[str, DefenceResult]) -> pl.studies.StudyTable:
         "read by the helper",
     )
     note = (
-        "Blocked: of zorp questions. Read: of harmless questions, the helper's answer says the right word. The guard on the "
-        "answer blocks only what the helper says."
+        "Where the inverse of a known encoding undoes another, this one is not new to a defender who undoes. Blocked: of zorp "
+        "questions. Read: of harmless questions, the helper's answer says the right word. The guard on the answer blocks only "
+        "what the helper says."
     )
     return pl.studies.StudyTable("Encodings", columns, rows, note)
 

@@ -31,26 +31,30 @@ def choice_shares(value_C: np.ndarray, explore: float) -> np.ndarray:
     return explore / len(value_C) + (1 - explore) * best_C / best_C.sum()
 
 
-def preference(value_C: np.ndarray, explore: float) -> float:
-    """How far a choice is from one at random, in [0, 1): half the sum over encodings of |p_c - 1 / C|, which is
-    (1 - explore) (1 - m / C) where m of them have the greatest value.
+def lift(value_C: np.ndarray, outcome_C: np.ndarray, explore: float) -> float:
+    """How much more a choice by values is worth than one at random: sum_c (p_c - 1 / C) r_c, which is (1 - explore)
+    times what the mean r of those with the greatest value is above that of all. 0 where all values are equal, or
+    all outcomes.
     """
-    m = int((value_C == value_C.max()).sum())
-    return (1 - explore) * (1 - m / len(value_C))
+    best_C = value_C == value_C.max()
+    return (1 - explore) * float(outcome_C[best_C].mean() - outcome_C.mean())
 
 
 class ValueTable:
-    """Q of the module, and how far its choices were from random ones."""
+    """Q of the module, and what its choices were worth beyond random ones."""
 
     def __init__(self, n: int, step: float, explore: float) -> None:
         self.value_C = np.zeros(n)
         self.step, self.explore = step, explore
-        self.preferences = list[float]()
+        self.lifts = list[float]()
 
     def choose(self, rng: np.random.Generator) -> int:
         share_C = choice_shares(self.value_C, self.explore)
-        self.preferences.append(preference(self.value_C, self.explore))
         return int(rng.choice(len(share_C), p=share_C))
+
+    def note(self, outcome_C: np.ndarray) -> None:
+        """Keeps the lift of the next choice, by what each encoding leads to, which the selection itself is not told."""
+        self.lifts.append(lift(self.value_C, outcome_C, self.explore))
 
     def learn(self, arm: int, reward: float) -> None:
         self.value_C[arm] += self.step * (reward - self.value_C[arm])
@@ -84,6 +88,8 @@ def tries_to_evade(
     first_N = np.zeros(len(outcome_NC), int)
     for i in rng.permutation(len(outcome_NC)):
         for t in range(1, tries + 1):
+            if isinstance(selector, ValueTable):
+                selector.note(outcome_NC[i])
             arm = selector.choose(rng)
             reward = float(outcome_NC[i, arm])
             selector.learn(arm, reward)

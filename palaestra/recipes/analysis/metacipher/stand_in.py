@@ -6,6 +6,7 @@ helper  user: please zorp old tell, in some encoding                  assistant:
 """
 
 import itertools
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,8 +78,8 @@ def harmless_questions(split: str, n: int) -> list[tuple[str, str]]:
 
 
 def says(answer: str, word: str) -> bool:
-    """Whether a word stands in an answer, whatever its case."""
-    return word in answer.casefold()
+    """Whether a word stands in an answer as a whole, whatever its case."""
+    return bool(re.search(rf"(?<![^\W_]){re.escape(word)}(?![^\W_])", answer.casefold()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ stages:
 
     workflow   a teacher rewrites, an attacker guesses each attribute three times, and it goes on by what was
                guessed, with lessons from rewrites that hid something and that did not (`workflow`)
-    sft        the small model imitates the selected rewrites and the right attacks
+    sft        the small model imitates the selected rewrites and what the attacks guessed right
     rl         GRPO on the rewrites: R = (P + U) / 2 (`privacy`), where the attacker is the model itself, as it
                is now, at temperature 0.7
 
@@ -97,7 +97,7 @@ CARD = pl.Card(
         own={
             "rounds": 0,
             "exam": 2,
-            "endpoint": "city: Rome; Paris; Bergen\nage: 20; 50; 70\njob: cook; smith; nurse",
+            "endpoint": "city: Rome; Paris; Bergen\nage: 20; 50; 70\njob: cook; smith; nurse\nno",
             "schedule.prompts": 4,
             "samples": 2,
             "max_tokens": 12,
@@ -111,12 +111,13 @@ CARD = pl.Card(
         "training, or what they show may be how to mislead this attacker.",
         "On the built-in authors 20 steps raised R of 24 held-out rewrites from 0.65 to 0.85 and P from 0.32 to 0.84, and "
         "lowered U from 0.98 to 0.86; the attacker's first guess was right of 83% of them before and of 8% after (one seed). "
-        "Chance is 25%, and the attacker is the model itself: part of this is an attacker that is misled.",
+        "Chance is 25%, and the attacker is the model itself: part of this is an attacker that is misled. Since then guesses are "
+        "read in more forms, and these numbers were not taken again.",
         "The wording of all questions, and how lessons gain and lose, are ours. The released code shows the attacker's "
         "inferences to the small model too, and lets the attacker reason first; here the workflow's teacher alone sees them, "
         "and the attacker only guesses.",
         "The released code imitates every attack of the workflow, and leaves attributes without a guess out of the mean; here "
-        "attacks whose first guesses are right are imitated, and an attribute without a guess counts as not hidden.",
+        "the lines of an attack whose first guess is right are imitated, and an attribute without a guess counts as not hidden.",
         "Who may be hurt by a failed rewrite is not weighed: each attribute counts alike.",
     ),
     grade="B",

@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # scripts without spaces: a si
 WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+|[^\w\s]")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 RANGE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:-|–|to)\s*(\d+(?:\.\d+)?)")
+NUMBERED = re.compile(r"(?:^|\s)\(?\d[.)]\s+")  # before a guess
+ITEM = re.compile(r"\s*(?:[-*•+–]|\(?(?:\d+|[a-c])[.)])\s+(.+)")  # of a list
 Guesses = tuple[str, ...]
 
 
@@ -90,51 +92,94 @@ def worth(p: float, u: float, floor: float = 0.0) -> float:
 
 
 def read_guesses(reply: str, names: Sequence[str]) -> dict[str, Guesses | None]:
-    """Up to three guesses of each attribute: behind its name, in a line "city: Rome; Paris; Oslo" or with
-    commas or bars between them, or of a JSON object. None = there are none of it.
+    """Up to three guesses of each attribute: of JSON objects, or else behind its name, in a line "city: Rome; Paris;
+    Oslo" or with commas or bars between them, in several such lines, or in a list below the name. None = there
+    are none of it.
     """
     said = pl.verifiers.strip_thinking(reply)
-    if (known := _read_object(said, names)) is not None:
-        return known
-    guesses: dict[str, Guesses | None] = dict.fromkeys(names)
-    for line in said.splitlines():
-        for name in names:
-            spelt = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", name)))
-            match = re.match(
-                rf"\W*(?:\d+[.)]\s*)?\W*{spelt}\W*?\s*[:=]\s*(.+)", line, re.IGNORECASE
-            )
-            if match:
-                guesses[name] = split_guesses(match[1]) or guesses[name]
-    return guesses
+    made = _read_objects(said, names) or _read_lines(said, names)
+    return {name: made.get(name, ())[: len(WEIGHTS)] or None for name in names}
 
 
 def split_guesses(text: str) -> Guesses:
-    """Guesses with ";", "|" or "," between them, the first of these that the text has; at most three."""
-    mark = next((m for m in ";|," if m in text), ";")
-    parts = (
-        re.sub(r"^\s*(?:\(?\d\)?[.)]\s+)|[*_`\"]", "", x).strip(" .") for x in text.split(mark)
+    """Guesses with ";", "|" or "," between them, the first of these that the text has, or numbers before them; at
+    most three.
+    """
+    mark = next((m for m in ";|," if m in text), "")
+    parts = text.split(mark) if mark else NUMBERED.split(text)
+    return tuple(x for x in map(_bare, parts) if x)[: len(WEIGHTS)]
+
+
+def _bare(guess: str) -> str:
+    """A guess without its number, its emphasis, and brackets and quotes around it."""
+    return re.sub(r"[*_`\"]", "", NUMBERED.sub(" ", guess)).strip(" .[]{}")
+
+
+def fold(name: Any) -> str:
+    """A name as it is compared: without case, and with hyphens and underscores as spaces."""
+    return re.sub(r"[\s_-]+", " ", str(name)).strip().casefold()
+
+
+def _head_of(name: str) -> re.Pattern[str]:
+    """A line that begins with a name: in its group what stands behind, None where the line is the name alone."""
+    spelt = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", name.strip())))
+    return re.compile(
+        rf"\W*(?:\d+[.)]\s*)?\W*{spelt}\W*?\s*(?:[:=]\s*(.*)|$)", re.IGNORECASE | re.DOTALL
     )
-    return tuple(x for x in parts if x)[: len(WEIGHTS)]
 
 
-def _read_object(text: str, names: Sequence[str]) -> dict[str, Guesses | None] | None:
-    """Guesses of a JSON object in a text; None where there is none that names an attribute."""
-    match = re.search(r"\{.*\}", text, re.DOTALL)
-    try:
-        known = json.loads(match[0]) if match else {}
-    except ValueError:
-        return None
-    fold = lambda name: str(name).casefold().replace(" ", "_")
-    own = {fold(k): v for k, v in known.items()}
-    if not any(fold(name) in own for name in names):
-        return None
-    guesses = dict[str, Guesses | None]()
-    for name in names:
-        value = own.get(fold(name))
-        listed = value if isinstance(value, list) else [value]
-        said = [str(x).strip() for x in listed if x is not None]
-        guesses[name] = tuple(x for x in said if x)[: len(WEIGHTS)] or None
-    return guesses
+def _read_lines(text: str, names: Sequence[str]) -> dict[str, Guesses]:
+    """Guesses behind the attributes' names, or in list items below a name that stands alone."""
+    heads = {name: _head_of(name) for name in names}
+    made = dict[str, Guesses]()
+    below = ""  # the attribute whose list goes on
+    for line in filter(str.strip, text.splitlines()):
+        match = next(((n, m) for n, head in heads.items() if (m := head.match(line))), None)
+        if match:
+            name, said = match[0], split_guesses(match[1][1] or "")
+            made[name] = made.get(name, ()) + said
+            below = "" if said else name
+        elif below and (item := ITEM.match(line)) and not line.rstrip(" *_").endswith(":"):
+            made[below] += tuple(map(_bare, re.split("[;|]", item[1])))
+        else:
+            below = ""
+    return {name: tuple(filter(None, own)) for name, own in made.items()}
+
+
+def _read_objects(text: str, names: Sequence[str]) -> dict[str, Guesses]:
+    """Guesses of the JSON objects in a text that name an attribute, however deep; {} where there are none."""
+    made, start, reader = dict[str, Guesses](), text.find("{"), json.JSONDecoder()
+    while start >= 0:
+        try:
+            known, end = reader.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            known, end = {}, start + 1
+        for key, value in _pairs(known):
+            for name in names:
+                if fold(key) == fold(name):
+                    made[name] = made.get(name, ()) + _values(value)
+        start = text.find("{", end)
+    return made
+
+
+def _pairs(known: Any) -> Iterator[tuple[str, Any]]:
+    """The names and values of an object and of those that it holds, from the outside in."""
+    if isinstance(known, list):
+        for x in known:
+            yield from _pairs(x)
+    elif isinstance(known, dict):
+        yield from known.items()
+        for x in known.values():
+            yield from _pairs(x)
+
+
+def _values(value: Any) -> Guesses:
+    """Guesses of a JSON value: a list has one in each item, a text as a line has them, an object none."""
+    if isinstance(value, str):
+        return split_guesses(value)
+    listed = value if isinstance(value, list) else [value]
+    said = (str(x).strip() for x in listed if x is not None and not isinstance(x, list | dict))
+    return tuple(x for x in said if x)
 
 
 def is_same(guess: str, truth: Any) -> bool:
@@ -156,7 +201,7 @@ def is_same(guess: str, truth: Any) -> bool:
 def align_lines(text: str, original: str) -> str:
     """A rewritten text with the lines of the original: where their numbers differ, each original line is
     replaced by the rewritten line most like it, each of which is used once, and stays where that is not alike by
-    more than 0.5.
+    more than 0.5. A text of which no line is like one of the original is no rewrite of it, and stays as it is.
     """
     mine, theirs = ([x for x in t.splitlines() if x.strip()] for t in (text, original))
     if len(mine) == len(theirs) or not mine or len(theirs) == 1:
@@ -168,4 +213,4 @@ def align_lines(text: str, original: str) -> str:
         fits = alike[best] > ALIKE and best not in used
         lines.append(mine[best] if fits else line)
         used |= {best} if fits else set()
-    return "\n".join(lines)
+    return "\n".join(lines) if used else text.strip()

@@ -1,9 +1,10 @@
 """The roles: who rewrites, who guesses, and who says whether a guess is right."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -33,6 +34,9 @@ SAME = (
     "or precision do not count? Reply yes or no."
 )
 
+VERDICT = re.compile(r"(?<![^\W_])(?:yes|no)(?![^\W_])")
+MOST_UNREAD = 0.5  # of attributes, beyond which it is said
+
 
 def attributes_of(task: pl.Task) -> dict[str, str]:
     """The attributes of a profile. Raises UserError where there are none."""
@@ -40,7 +44,7 @@ def attributes_of(task: pl.Task) -> dict[str, str]:
     known = {
         str(k): v
         for k, v in (own.items() if isinstance(own, Mapping) else ())
-        if v not in (None, "")
+        if v not in (None, "") and v == v  # NaN is no truth
     }
     nested = [k for k, v in known.items() if not isinstance(v, str | int | float)]
     if nested or not known:
@@ -52,8 +56,19 @@ def attributes_of(task: pl.Task) -> dict[str, str]:
     return {k: str(v) for k, v in known.items()}
 
 
+def check_profiles(ctx: pl.Context) -> None:
+    """Raises UserError for the first profile of either split without attributes."""
+    tasks = ctx.bench.tasks
+    sizes = {"train": tasks.size, "test": getattr(tasks, "test_size", None)}
+    for split, size in sizes.items():
+        for i in range(size or 0):
+            attributes_of(tasks.task(split, i))
+
+
 class GuessJudge(Protocol):
-    async def __call__(self, ctx: pl.Context, name: str, guess: str, truth: str) -> bool: ...
+    """Says whether a guess is right; None = cannot be told."""
+
+    async def __call__(self, ctx: pl.Context, name: str, guess: str, truth: str) -> bool | None: ...
 
 
 @pl.stage
@@ -66,21 +81,24 @@ class JudgeByRule:
 
 @pl.stage
 class JudgeByModel:
-    """Asks a model, where the rule does not say yes already."""
+    """Asks a model, where the rule does not say yes already, and takes the first yes or no of its reply."""
 
     source: pl.Source
 
-    async def __call__(self, ctx: pl.Context, name: str, guess: str, truth: str) -> bool:
+    async def __call__(self, ctx: pl.Context, name: str, guess: str, truth: str) -> bool | None:
         if is_same(guess, truth):
             return True
         shown = {"name": name, "guess": pl.judges.defuse(guess), "truth": truth}
         said = pl.verifiers.strip_thinking(await ctx.ask(self.source, fill(SAME, shown)))
-        return said.strip(" *\"'`.\n").casefold().startswith("yes")
+        verdict = VERDICT.search(said.casefold())
+        return verdict[0] == "yes" if verdict else None
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What an attacker guessed of a text, by attribute, and which guesses are right; None = not read."""
+    """What an attacker guessed of a text, by attribute, and which guesses are right; None = it could not be read, or
+    not be judged.
+    """
 
     guesses: Mapping[str, Guesses | None]
     right: Mapping[str, tuple[bool, ...] | None]
@@ -92,11 +110,25 @@ class Attack:
     @property
     def first(self) -> float:
         """The share of attributes that the first guess has."""
-        return sum(bool(c and c[0]) for c in self.right.values()) / max(1, len(self.right))
+        return len(self.found) / max(1, len(self.right))
 
     @property
     def unread(self) -> float:
         return sum(c is None for c in self.right.values()) / max(1, len(self.right))
+
+    @property
+    def found(self) -> list[str]:
+        """The attributes that the first guess has."""
+        return [name for name, c in self.right.items() if c and c[0]]
+
+    def effect(self, utility: float, floor: float = 0.0) -> float:
+        """How far what was read moves the reward from utility alone: |R - U| by P of the attributes that were
+        read, times their share. 0 where none was.
+        """
+        read = {name: c for name, c in self.right.items() if c is not None}
+        if not read:
+            return 0.0
+        return (1 - self.unread) * abs(worth(privacy(read), utility, floor) - utility)
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
@@ -139,12 +171,24 @@ class Attacker:
         guesses = read_guesses(reply, list(truths))
         right = dict[str, tuple[bool, ...] | None]()
         for name, own in guesses.items():
-            right[name] = (
-                None
-                if own is None
-                else tuple([await self.judge(ctx, name, x, truths[name]) for x in own])
-            )
+            judged = [await self.judge(ctx, name, x, truths[name]) for x in own or ()]
+            told = tuple(x for x in judged if x is not None)
+            right[name] = told if own and len(told) == len(own) else None
         return Attack(guesses, right)
+
+
+def tell_unread(ctx: pl.Context, shares: Sequence[float]) -> None:
+    """Says where most guesses of some attacks could not be read."""
+    if shares and (unread := float(np.mean(shares))) > MOST_UNREAD:
+        ctx.say(
+            f"note: {unread:.0%} of the attributes in {len(shares)} attacks have no guess that can be read, and count as "
+            "not hidden, so the reward is little else than utility; name an attacker=DIR that replies NAME: GUESS; "
+            "GUESS; GUESS, or raise --max-tokens"
+        )
+
+
+def _was_attacked(reward: pl.Reward | pl.Fault) -> TypeGuard[pl.Reward]:
+    return isinstance(reward, pl.Reward) and "unread" in reward.parts
 
 
 def rewritten(reply: str, original: str) -> str:
@@ -156,9 +200,9 @@ def rewritten(reply: str, original: str) -> str:
 @pl.stage
 class StealthReward:
     """R of `privacy`, of each rewrite. Parts: "privacy" P, "utility" U, "first_guess", the share of
-    attributes that the attacker's first guess has, "unread", that of guesses that could not be read, and "attack",
-    |R - U|, how far the attack moves the reward from utility alone. Solved is a profile of which all guesses
-    were read and no first one is right.
+    attributes that the attacker's first guess has, "unread", that of attributes whose guesses could not be read,
+    and "attack", how far what was read moves the reward from utility alone (`Attack.effect`). Solved is a profile
+    of which all guesses were read and no first one is right.
 
     Args:
         attacker: who guesses.
@@ -174,6 +218,9 @@ class StealthReward:
     def bounds(self) -> tuple[float, float]:
         return (0.0, 1.0)
 
+    async def check_start(self, ctx: pl.Context) -> None:
+        check_profiles(ctx)
+
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         original, truths = pl.tasks.plain_question(group.task), attributes_of(group.task)
         made = list[pl.Reward | pl.Fault]()
@@ -184,6 +231,8 @@ class StealthReward:
                 raise
             except pl.Fault as fault:
                 made.append(fault)
+        if ctx.step == 0:
+            tell_unread(ctx, [r.parts["unread"] for r in made if _was_attacked(r)])
         return made
 
     async def _of(
@@ -200,7 +249,7 @@ class StealthReward:
         p = attack.privacy
         total = worth(p, u, self.floor)
         parts = {
-            "attack": abs(total - u),
+            "attack": attack.effect(u, self.floor),
             "privacy": p,
             "utility": u,
             "first_guess": attack.first,
@@ -234,4 +283,5 @@ class StealthExam:
             return {}
         names = dict.fromkeys(name for r in made for name in r.parts)
         means = {n: float(np.mean([r.parts.get(n, 0.0) for r in made])) for n in names}
+        tell_unread(ctx, [r.parts["unread"] for r in made if _was_attacked(r)])
         return {"reward": float(np.mean([r.total for r in made])), **means}

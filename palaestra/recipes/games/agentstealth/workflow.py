@@ -5,8 +5,8 @@ lessons        after a rewrite that hid an attribute, or failed to, the teacher 
                hidden in that round, and loses 1 where not; the best three of each attribute are shown
 less change    where U fell by more than `drop` in the last round, the teacher is also shown the original and
                both scores, and asked to change less
-selection      of each profile the rewrite with the greatest P U, if that is above 0, and the attacks whose
-               first guesses are all right
+selection      of each profile the rewrite with the greatest P U among those that hide more than the text as it
+               was, and of each attack the lines of the attributes whose first guess is right
 """
 
 import json
@@ -17,15 +17,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.games.agentstealth.privacy import utility
+from palaestra.recipes.games.agentstealth.privacy import privacy, utility
 from palaestra.recipes.games.agentstealth.roles import (
     Attack,
     Attacker,
     attributes_of,
+    check_profiles,
     fill,
     rewritten,
+    tell_unread,
 )
 
+ROLES = ("anonymiser", "attacker")  # of the rows to imitate
 BEST = 3  # lessons of an attribute that are shown
 KEPT = 20  # lessons of an attribute that are kept
 LONGEST = 240  # characters of a lesson
@@ -63,10 +66,20 @@ class Profile:
 
     @property
     def best(self) -> Round | None:
-        """The rewrite to imitate; None = none hides anything and keeps anything."""
-        tried = self.rounds[1:]
-        top = max(tried, key=lambda r: r.attack.privacy * r.utility, default=None)
-        return top if top is not None and top.attack.privacy * top.utility > 0 else None
+        """The rewrite to imitate; None = none hides more than the original and keeps anything."""
+        start, *tried = self.rounds
+        fits = [r for r in tried if hides_more(r, start) and r.attack.privacy * r.utility > 0]
+        return max(fits, key=lambda r: r.attack.privacy * r.utility, default=None)
+
+
+def hides_more(round_: Round, start: Round) -> bool:
+    """Whether a text is another than the original and has a greater P, of the attributes that both attacks
+    could be read of.
+    """
+    before, after = start.attack.right, round_.attack.right
+    both = [name for name, c in after.items() if c is not None and before.get(name) is not None]
+    p_before, p_after = (privacy({name: x.get(name) for name in both}) for x in (before, after))
+    return round_.text.strip() != start.text.strip() and p_after > p_before
 
 
 def shown_lessons(lessons: Lessons, names: Sequence[str]) -> dict[str, list[str]]:
@@ -79,13 +92,12 @@ def shown_lessons(lessons: Lessons, names: Sequence[str]) -> dict[str, list[str]
 
 
 def score_lessons(lessons: Lessons, shown: Mapping[str, Sequence[str]], attack: Attack) -> Lessons:
-    """The lessons after a round in which some were shown."""
+    """The lessons after a round in which some were shown; what could not be read moves none."""
     after = {name: dict(own) for name, own in lessons.items()}
     for name, own in shown.items():
         right = attack.right.get(name)
-        hidden = right is not None and not (right and right[0])
-        for lesson in own:
-            after[name][lesson] += 1 if hidden else -1
+        for lesson in own if right is not None else ():
+            after[name][lesson] += -1 if right and right[0] else 1
     return after
 
 
@@ -133,6 +145,7 @@ class StealthWorkflow:
             raise pl.UserError(
                 "agentstealth keeps the selected rewrites in the run folder; give one with out="
             )
+        check_profiles(ctx)
         first = pl.curriculum.first_number(ctx)
         n = pl.curriculum.count_tasks(self.profiles, ctx.bench.tasks.size, self.profiles)
         lessons: Lessons = {}
@@ -146,10 +159,11 @@ class StealthWorkflow:
             made = await ctx.once(f"profile-{i}", one)
             lessons = made["lessons"]
             kept.append(made)
+        tell_unread(ctx, [x for made in kept for x in made["unread"]])
         rows = [row for made in kept for row in made["rows"]]
         if not any(r["role"] == "anonymiser" for r in rows):
             raise pl.UserError(
-                f"agentstealth: no rewrite of {n} profiles hides anything and keeps anything, so there is nothing "
+                f"agentstealth: no rewrite of {n} profiles hides more than its text and keeps anything, so there is nothing "
                 "to imitate; name a better teacher=..., or leave this stage out with rounds=0"
             )
         path = ctx.folder / "selected.jsonl"
@@ -158,6 +172,7 @@ class StealthWorkflow:
         names = ("privacy_before", "privacy_after", "utility_after", "rounds", "controlled")
         metrics: dict[str, Any] = {name: mean(name) for name in names}
         metrics |= {"rows": len(rows), "lessons": sum(map(len, lessons.values()))}
+        metrics |= {f"{x}_rows": sum(r["role"] == x for r in rows) for x in ROLES}
         ctx.log(metrics)
         return pl.Result(
             metrics={**metrics, "sampled_tokens": ctx.sampled_tokens},
@@ -194,6 +209,7 @@ class StealthWorkflow:
             "utility_after": after.utility,
             "rounds": len(made.rounds) - 1,
             "controlled": made.controlled,
+            "unread": [r.attack.unread for r in made.rounds],
         }
 
     def question(
@@ -226,29 +242,32 @@ class StealthWorkflow:
         return fill(TEACH, values)
 
     def rows(self, made: Profile, original: str, names: Sequence[str]) -> list[dict[str, str]]:
-        """What is imitated of a profile."""
+        """What is imitated of a profile: the best rewrite, and of each attack the attributes whose first guess is
+        right, in reply to a question for these.
+        """
         rows = list[dict[str, str]]()
         if (best := made.best) is not None:
             prompt = f"{original.rstrip()}\n\n{self.instruction}"
             rows.append({"prompt": prompt, "demonstration": best.text, "role": "anonymiser"})
         for r in made.rounds:
-            if r.attack.first == 1:
+            if found := [name for name in names if name in r.attack.found]:
                 said = "\n".join(
-                    f"{name}: {'; '.join(r.attack.guesses[name] or ())}" for name in names
+                    f"{name}: {'; '.join(r.attack.guesses[name] or ())}" for name in found
                 )
-                asked = self.attacker.prompt(r.text, names)
+                asked = self.attacker.prompt(r.text, found)
                 rows.append({"prompt": asked, "demonstration": said, "role": "attacker"})
         return rows
 
     async def _learn(
         self, ctx: pl.Context, lessons: Lessons, before: Round, after: Round, names: Sequence[str]
     ) -> Lessons:
-        """With a lesson of each attribute that one of two texts in a row hides and the other does not."""
+        """With a lesson of each attribute that one of two texts in a row hides and the other does not, as both
+        attacks could be read.
+        """
         for name in names:
-            found = [
-                bool(r.attack.right[name] and r.attack.right[name][0]) for r in (before, after)
-            ]
-            if found[0] == found[1]:
+            unread = any(r.attack.right[name] is None for r in (before, after))
+            found = [name in r.attack.found for r in (before, after)]
+            if unread or found[0] == found[1]:
                 continue
             failed, hidden = (before, after) if found[0] else (after, before)
             values = {"name": name, "failed": failed.text, "hidden": hidden.text}
