@@ -150,7 +150,8 @@ class CipherMeter:
             study: Any = ctx  # which can load further models
             study.reference("guard", self.guard)
             guard = ctx.model("guard")
-        words = wording_of(*(self._words(ctx, x) for x in (helper.name, self.guard or helper.name)))
+        of_helper = self._words(ctx, helper.name)
+        words = wording_of(of_helper, self._words(ctx, self.guard or helper.name))
         power = (
             f"with {self.tasks} questions a difference of {100 * pl.studies.least_difference(self.tasks):.0f} points between "
             "two defences is seen four times out of five, if one question in five changes its outcome"

@@ -88,6 +88,7 @@ def joint_bounds(harmless_KN: np.ndarray, least: float = 0.0) -> np.ndarray:
     """[K] a bound on each of K scores of harmless texts, so that at most 5% of the texts are above any; see b(q) of
     the module.
     """
+    bound_K = np.full(len(harmless_KN), least)
     for q in np.linspace(PASSED, 1.0, LEVELS):
         bound_K = np.maximum(least, np.quantile(harmless_KN, q, axis=1))
         if (harmless_KN > bound_K[:, None]).any(0).mean() <= 1 - PASSED:
@@ -97,7 +98,7 @@ def joint_bounds(harmless_KN: np.ndarray, least: float = 0.0) -> np.ndarray:
 
 def above_any(score_KN: np.ndarray, bound_K: np.ndarray) -> np.ndarray:
     """[N] whether any of K scores of a text is above its bound."""
-    return (score_KN > bound_K[:, None]).any(0)
+    return np.asarray((score_KN > bound_K[:, None]).any(0))
 
 
 def replies(model: Any, words: CipherWording, texts: Sequence[str]) -> list[str]:

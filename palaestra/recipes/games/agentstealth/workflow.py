@@ -85,9 +85,9 @@ def hides_more(round_: Round, start: Round) -> bool:
 def shown_lessons(lessons: Lessons, names: Sequence[str]) -> dict[str, list[str]]:
     """The best three of each attribute; of equal ones the older."""
     return {
-        name: sorted(own, key=lambda x: -own[x])[:BEST]
+        name: sorted(lessons[name], key=lambda x, own=lessons[name]: -own[x])[:BEST]
         for name in names
-        if (own := lessons.get(name))
+        if lessons.get(name)
     }
 
 

@@ -65,9 +65,8 @@ class DialogueAgent:
                     "option_value": said["value"],
                 }
             turn += 1
-            made: list[Any] = [
-                policy.act(obs, legal, rng, greedy=greedy) for policy in self.options.each
-            ]
+            each: list[Any] = list(self.options.each)
+            made: list[Any] = [policy.act(obs, legal, rng, greedy=greedy) for policy in each]
             pick = lambda k: np.take_along_axis(
                 np.stack([m[k] for m in made]), held["option"].astype(int)[None], 0
             )[0]
@@ -113,7 +112,7 @@ def decisions(
         "value": paths["option_value"][:, :, ::every],
         "reward": (padded.reshape(n, A, D, every) * gamma ** np.arange(every)).sum(-1),
         "alive": paths["alive"][:, ::every],
-        "over": over.reshape(n, D, every).any(-1),
+        "over": np.asarray(over.reshape(n, D, every).any(-1)),
     }
 
 
@@ -151,7 +150,7 @@ def loss_on(module: nn.Module, batch: pl.Batch, objective: pl.Objective) -> Loss
 def inner_step(parameters: Parameters, loss: Loss, rate: float, order: Order) -> dict[str, Tensor]:
     """theta - a grad L(theta); "second" keeps the graph, so that the outer gradient runs through it."""
     names = list(parameters)
-    slopes = torch.autograd.grad(
+    slopes: Any = torch.autograd.grad(
         loss(parameters),
         [parameters[k] for k in names],
         create_graph=order == "second",
@@ -178,7 +177,7 @@ def meta_gradient(
         if order == "first":  # the gradient stops at the adapted weights
             adapted = {k: p.detach().requires_grad_() for k, p in adapted.items()}
         to = adapted if order == "first" else parameters
-        slopes = torch.autograd.grad(query(adapted), [to[k] for k in total], allow_unused=True)
+        slopes: Any = torch.autograd.grad(query(adapted), [to[k] for k in total], allow_unused=True)
         for k, g in zip(total, slopes, strict=True):
             total[k] = total[k] if g is None else total[k] + g / len(tasks)
     return {k: g.detach() for k, g in total.items()}

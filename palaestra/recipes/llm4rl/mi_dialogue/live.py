@@ -56,7 +56,7 @@ def load_manager(folder: Path | str) -> Callable[[Any], dict[str, Any]]:
         try:
             seen = np.array(observations, float)
         except (TypeError, ValueError):
-            seen = np.zeros(0)
+            seen = np.zeros((0, 0))
         O = each[0].observation
         if seen.ndim != 2 or not len(seen) or seen.shape[1] != O or not np.isfinite(seen).all():
             raise pl.UserError(
