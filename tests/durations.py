@@ -31,6 +31,7 @@ PLAIN = (
 )
 # Tests of more than five seconds that run on every change, for nothing shorter sees what they see: beginnings of ids.
 KEPT = (
+    "tests/ledger/test_canaries.py::test_every_canary_is_recorded_for_what_it_runs_today",
     "tests/laws/test_law_06_resume.py::test_ten_kills_each[grpo",
     "tests/laws/test_law_11_logp.py::test_engine_and_trainer_agree[smollm2-1.0]",
     "tests/laws/test_law_12_company.py::test_the_law_holds_on_other_processors[no vector instructions]",

@@ -228,7 +228,6 @@ def test_noise_as_small_as_rounding_is_seen_where_an_arm_magnifies_it():
     assert far["rover"] > canaries.TOLERANCE > 10 * far["rloo"]
 
 
-@pytest.mark.slow
 def test_every_canary_is_recorded_for_what_it_runs_today():
     """None is run here: a check of a share of them would find only the others of its own share."""
     other = [
