@@ -24,6 +24,9 @@ __all__ = [
     "paired_difference",
     "paired_share_difference",
     "proportion",
+    "rank_correlation",
+    "ranks",
+    "standard_error",
     "t_quantile",
     "unbounded_interval",
 ]
@@ -496,3 +499,21 @@ def false_discoveries(p_N: Sequence[float], bound: float) -> list[bool]:
     passed = [k for k, i in enumerate(order, start=1) if p_N[i] <= k * bound / len(p_N)]
     rejected = set(order[: max(passed, default=0)])
     return [i in rejected for i in range(len(p_N))]
+
+
+def standard_error(values_N: np.ndarray) -> float:
+    """Of the mean of values: s / sqrt(n), with n - 1 in s; 0 of one value."""
+    n = len(values_N)
+    return float(values_N.std(ddof=1) / n**0.5) if n > 1 else 0.0
+
+
+def ranks(values_N: np.ndarray) -> np.ndarray:
+    """Ranks from 1, equal values share the mean of theirs."""
+    return np.array([((values_N < v).sum() + (values_N <= v).sum() + 1) / 2 for v in values_N])
+
+
+def rank_correlation(x_N: np.ndarray, y_N: np.ndarray) -> float:
+    """Spearman's; 0 where one of both is always the same."""
+    if np.ptp(x_N) < 1e-9 or np.ptp(y_N) < 1e-9:
+        return 0.0
+    return float(np.corrcoef(ranks(x_N), ranks(y_N))[0, 1])

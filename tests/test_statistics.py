@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palaestra import stats
 from palaestra.stats import (
     Interval,
     best_at_k,
@@ -326,3 +327,11 @@ def test_somebody_wins_every_vote(answers, data):
     k = data.draw(st.integers(1, len(answers)))
     wins = [majority_at_k(answers, [a == x for a in answers], k) for x in set(answers)]
     assert sum(wins) == pytest.approx(1)
+
+
+def test_errors_of_means_and_correlations_of_ranks_by_hand():
+    """1, 2, 3, 4: s = sqrt(5 / 3). Ranks 1, 2.5, 2.5, 4 against 4, 3, 2, 1: -4.5 / sqrt(4.5 * 5)."""
+    assert stats.standard_error(np.arange(1.0, 5.0)) == pytest.approx(math.sqrt(5 / 3) / 2)
+    assert stats.standard_error(np.ones(1)) == 0.0
+    found = stats.rank_correlation(np.array([1.0, 7.0, 7.0, 9.0]), np.array([40.0, 30.0, 20.0, 10.0]))
+    assert found == pytest.approx(-4.5 / math.sqrt(4.5 * 5))

@@ -14,6 +14,7 @@ import numpy as np
 
 from palaestra.control.shaping import Shaping
 from palaestra.control.simulators import Acting, Paths, Simulator, play_games, returns_of
+from palaestra.stats import standard_error
 from palaestra.types import Key
 
 # gives plain numbers, see `measure_arm`, "env_steps", and "curve", the lines of its training
@@ -46,7 +47,7 @@ def measure_arm(
     varies = np.ptp(true) > 1e-9 and np.ptp(given) > 1e-9
     return {
         "return": float(true.mean()),
-        "error": float(true.std(ddof=1) / len(true) ** 0.5) if len(true) > 1 else 0.0,
+        "error": standard_error(true),
         "learned_from": float(given.mean()),
         "agreement": float(np.corrcoef(true, given)[0, 1]) if varies else 0.0,
     }, paths

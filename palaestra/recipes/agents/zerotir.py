@@ -253,13 +253,8 @@ def power_law(values: Sequence[float]) -> dict[str, float]:
     rest = y - y.mean() - exponent * (x - x.mean())
     error = math.sqrt(float((rest**2).sum()) / (n - 2) / spread)
     half = pl.stats.t_quantile(0.975, n - 2) * error
-    rank = float(np.corrcoef(ranks(y_T), t_T)[0, 1])
+    rank = float(np.corrcoef(pl.stats.ranks(y_T), t_T)[0, 1])
     return {"exponent": exponent, "low": exponent - half, "high": exponent + half, "rank": rank}
-
-
-def ranks(values_N: np.ndarray) -> np.ndarray:
-    """Ranks from 1, equal values share the mean of theirs."""
-    return np.array([((values_N < v).sum() + (values_N <= v).sum() + 1) / 2 for v in values_N])
 
 
 def build(

@@ -151,7 +151,7 @@ def test_what_has_no_law_has_no_number():
     assert zerotir.power_law([]) == {} and zerotir.power_law([0.1, 0.2]) == {}
     assert zerotir.power_law([0, 0, 0, 0]) == {} and zerotir.power_law([0.5] * 4) == {}
     assert zerotir.power_law([0, 0.1, 0.2, 0.3])["exponent"] > 0  # the first step has no logarithm
-    assert list(zerotir.ranks(np.array([3.0, 1.0, 3.0]))) == [2.5, 1, 2.5]
+    assert list(pl.stats.ranks(np.array([3.0, 1.0, 3.0]))) == [2.5, 1, 2.5]
 
 
 def test_the_series_of_a_run_is_kept_and_logged():

@@ -23,9 +23,9 @@ from palaestra.recipes.llm4rl.fairmarket_rl.program import (
     IndependentTraders,
     own_paths,
     ramp,
-    rank_correlation,
     steps_of,
 )
+from palaestra.stats import rank_correlation
 
 LEARNER = pl.control.PPO(games=4, minibatches=1, epochs=1, width=8, bootstrap=True)
 ROW = np.array([[0.0, 1.0]])

@@ -2,20 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from pydantic import BaseModel, Field
-from scipy.stats import rankdata
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.fairmarket_rl.microgrid import Microgrid
 
 Critic = Literal["model", "none"]
-Acting: TypeAlias = Callable[
-    [np.ndarray, np.ndarray | None, np.random.Generator], Mapping[str, np.ndarray]
-]
 SAMPLE = 64  # games of the start, which the ranges of a table are taken from
 LEVELS = 12  # of a range; a number of a table is rounded to multiples of its twelfth
 FEW = 10  # updates, fewer than which leave the ramp no room
@@ -360,7 +356,7 @@ class FairnessShaping:
             if isinstance(sim, MeasuresFairness):
                 true, said = sim.fairness(played), self.scores(played)
                 for i, name in enumerate(("FTB", "FBS")):
-                    numbers[f"{name}_agreement"] = rank_correlation(said[:, i], true[:, i])
+                    numbers[f"{name}_agreement"] = pl.stats.rank_correlation(said[:, i], true[:, i])
         return numbers
 
 
@@ -373,13 +369,6 @@ def steps_of(values_nAC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     size = np.where(low != 0, np.abs(low), 1.0)
     step = np.where(high > low, high - low, size) / LEVELS
     return step, np.where(high > low, np.nan, np.round(low / step))
-
-
-def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's; 0 where one of both is always the same."""
-    if np.ptp(x) < 1e-9 or np.ptp(y) < 1e-9:
-        return 0.0
-    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
 
 
 def read_fairness(answer: Any) -> Sequence[float]:
@@ -435,7 +424,7 @@ def own_paths(paths: pl.control.Paths, reward: np.ndarray, agent: int) -> pl.con
     return {**own, "reward": reward[:, agent : agent + 1]}
 
 
-def joint_acting(policies: Sequence[Any]) -> Acting:
+def joint_acting(policies: Sequence[Any]) -> pl.control.Acting:
     """Everyone acts by their own policy."""
 
     def act(

@@ -246,7 +246,7 @@ class TradingArms:
         paid = UNIT * (assets[:, -1] - CAPITAL)
         return {
             "return": float(paid.mean()),
-            "error": float(paid.std(ddof=1) / len(paid) ** 0.5) if len(paid) > 1 else 0.0,
+            "error": pl.stats.standard_error(paid),
             "learned_from": 0.0,
             "agreement": 0.0,
             **measures(assets, assets),

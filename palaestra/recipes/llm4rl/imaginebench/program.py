@@ -439,7 +439,7 @@ class OfflineArms:
         means = np.concatenate(paid)
         return {
             "return": float(means.mean()),
-            "error": float(means.std(ddof=1) / len(means) ** 0.5),
+            "error": pl.stats.standard_error(means),
             **{f"success_{level}": float(np.mean(x)) for level, x in won.items()},
         }
 

@@ -331,7 +331,7 @@ class TaskLearner:
         returns = pl.control.returns_of(games.paths())
         return {
             "return": float(returns.mean()),
-            "error": float(returns.std(ddof=1) / len(returns) ** 0.5),
+            "error": pl.stats.standard_error(returns),
             "length": games.env_steps / len(returns),
         }
 

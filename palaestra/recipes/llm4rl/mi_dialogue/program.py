@@ -220,7 +220,7 @@ class ManageDialogue:
         returns = np.concatenate(tested)
         result = {
             "return": float(np.mean(after[1])),
-            "error": float(returns.std(ddof=1) / len(returns) ** 0.5),
+            "error": pl.stats.standard_error(returns),
             "learned_from": float(np.mean(after[1])),
             "agreement": 1.0,
             **{f"after_{r}": float(np.mean(x)) for r, x in after.items()},
@@ -266,7 +266,7 @@ class ManageDialogue:
                 unread += lost
             all_paid = np.concatenate(paid)
             mean = float(all_paid.mean())
-            error = float(all_paid.std(ddof=1) / len(all_paid) ** 0.5)
+            error = pl.stats.standard_error(all_paid)
             return {"return": mean, "error": error, "learned_from": mean, "agreement": 1.0,
                     "env_steps": 0, "fallbacks": unread}  # fmt: skip
 
