@@ -223,7 +223,7 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
     """`prepare` without the optimisers."""
     for name, learner in recipe.learners.items():
         if name in ctx.models and EYES in learner.heads:
-            ctx.model(name).add_head(EYES)  # first, as references are copies and see as it does
+            ctx.model(name).add_eyes()  # first, as references are copies and see as it does
     measured = {name for learner in recipe.learners.values() for name, _ in learner.needs}
     for name, source in recipe.references.items():
         if name not in ctx.models and not isinstance(source, Snapshots):
@@ -237,7 +237,7 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
         if name not in ctx.models:
             ctx.models[name] = trainable_copy(ctx.model("policy"), share=True)
         for head in learner.heads:
-            ctx.model(name).add_head(head)
+            ctx.model(name).add_eyes() if head == EYES else ctx.model(name).add_head(head)
         if learner.layers:
             ctx.model(name).freeze_below(learner.layers)
 
