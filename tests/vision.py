@@ -21,15 +21,27 @@ TEMPLATE = (  # as those of these models on the hub
 # takes lists of parts alone, as SmolVLM's
 LISTS = (
     "<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}{% if message['content'][0]['type'] == 'image' %}"
-    "{{ ':' }}{% else %}{{ ': ' }}{% endif %}{% for line in message['content'] %}{% if line['type'] == 'text' %}{{ line['text'] }}"
+    "{{ ':' }}{% else %}{{ ': ' }}{% endif %}{% for line in message['content'] %}"
+    "{% if line['type'] == 'text' %}{{ line['text'] }}"
     "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 )
-TEXT = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
-TEXT |= dict(vocab_size=320, max_position_embeddings=2048)
-VISION = dict(
-    hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8
-)
+TEXT = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+TEXT |= {"vocab_size": 320, "max_position_embeddings": 2048}
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+}
 
 
 def tokenizer(template, *special, end="<|im_end|>", **more):
@@ -95,9 +107,12 @@ def llava_onevision():
 
 
 def internvl():
-    named = dict(
-        start_image_token="<img>", end_image_token="</img>", context_image_token="<IMG_CONTEXT>", video_token="<video>"
-    )
+    named = {
+        "start_image_token": "<img>",
+        "end_image_token": "</img>",
+        "context_image_token": "<IMG_CONTEXT>",
+        "video_token": "<video>",
+    }
     words = tokenizer(TEMPLATE.replace("IMAGE", "<IMG_CONTEXT>"), *named.values(), extra_special_tokens=named)
     eyes = GotOcr2ImageProcessorPil(size={"height": 32, "width": 32}, max_patches=4, crop_to_patches=True)
     processor = without_videos(

@@ -21,7 +21,6 @@ from palaestra.models import smollm2
 from palaestra.models.embedded import FOLDERS
 from palaestra.models.files import (
     explain_failures,
-    PROCESSOR_FILES,
     read_module,
     read_processor,
     read_tokenizer,
