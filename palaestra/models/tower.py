@@ -9,7 +9,8 @@ so that they have the same bits in any company, and pictures of unequal size nee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,14 +18,20 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from palaestra.errors import UserError
 from palaestra.pictures import PLACE_BITS, Picture
+from palaestra.suggest import suggestion
 
 # model types whose text decoder takes embeddings at plain positions under a causal mask
 CAUSAL = ("aya_vision", "idefics2", "idefics3", "internvl", "llava", "llava_onevision", "smolvlm")
 TEXTUAL = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
+MODEL_PARTS = ("tower", "projector", "language")
+# modules between tower and language part, as architectures call them
+PROJECTORS = (
+    "multi_modal_projector", "connector", "image_newline", "merger", "deepstack_merger_list",
+)  # fmt: skip
 HELD = 64  # pictures whose processed pixels are kept
 
 
@@ -130,3 +137,56 @@ def to_pil(picture: Picture) -> Image.Image:
     """As an image of Pillow, grey where there is one channel."""
     pixels = np.frombuffer(picture.data, np.uint8).reshape(picture.shape)
     return Image.fromarray(pixels[..., 0] if picture.shape[2] == 1 else pixels).convert("RGB")
+
+
+def set_rates(module: nn.Module, causal: Any, rates: Mapping[str, float], name: str) -> None:
+    """Freezes the parts of a model whose rate is 0, and marks the others for the optimiser; see
+    `rate_share`. What is frozen already, as under adapters, stays so.
+
+    Raises UserError for another part than MODEL_PARTS, a negative rate, or a model without a tower.
+    """
+    for part, rate in rates.items():
+        if part not in MODEL_PARTS:
+            raise UserError(
+                f"rates: {part!r} is no part of a model{suggestion(part, MODEL_PARTS)}; use "
+                f"{', '.join(MODEL_PARTS)}"
+            )
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < math.inf:
+            raise UserError(f"rates: that of {part} is {rate!r}; write 0, to freeze it, or more")
+    parts = parts_of(module, causal)
+    if "tower" not in parts.values():
+        raise UserError(
+            f"rates: {name} sees no pictures, so it has no parts; take a vision-language model, or "
+            "leave rates out"
+        )
+    for n, p in module.named_parameters():
+        rate = rates.get(parts[n], 1.0)
+        p.rate_share = float(rate)  # type: ignore[attr-defined]
+        if rate == 0:
+            p.requires_grad_(False)
+    if not any(p.requires_grad for p in module.parameters()):
+        raise UserError(
+            "rates: every part is frozen, so nothing is learned; give one a rate above 0"
+        )
+
+
+def rate_share(p: nn.Parameter) -> float:
+    """What the learning rate of a weight is multiplied by, as `set_rates` says; else 1."""
+    return getattr(p, "rate_share", 1.0)
+
+
+def parts_of(module: nn.Module, causal: Any) -> dict[str, str]:
+    """The part that each weight of a model belongs to, by its name; all are "language" where it has
+    no tower.
+    """
+    output = causal.get_output_embeddings()
+    inner = (*causal.get_decoder().parameters(), *(() if output is None else output.parameters()))
+    language = {id(p) for p in inner}
+    return {
+        n: "language"
+        if id(p) in language
+        else "projector"
+        if set(n.split(".")) & set(PROJECTORS)
+        else "tower"
+        for n, p in module.named_parameters()
+    }

@@ -13,9 +13,10 @@ from palaestra.models.layout import prompts_and_tails
 from palaestra.models.load import load, save
 from palaestra.models.lora import LoRA
 from palaestra.models.model import frozen_copy, trainable_copy
+from palaestra.models.tower import parts_of, set_rates
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK
 from palaestra.types import Example, Message
-from palaestra.update import pack
+from palaestra.update import AdamW, pack
 from transformers import AutoModelForImageTextToText
 
 from tests.laws.test_law_14_pictures import gaps, played
@@ -152,3 +153,34 @@ def test_pictures_that_are_not_here_are_an_error(model):
     row = played(OwnEngine(model), [asked(noise(1))])[0]
     with pytest.raises(UserError, match="pixels"):
         asyncio.run(OwnEngine(model).generate(row.context(), None, (0,)))
+
+
+def test_each_part_has_a_rate_of_its_own(folder):
+    """AdamW's first step is the rate in every weight that has a gradient, whatever its size."""
+    own = load(folder)
+    set_rates(own.module, own.causal, {"tower": 0, "projector": 0.5}, own.name)
+    parts, before = parts_of(own.module, own.causal), {n: p.detach().clone() for n, p in own.module.named_parameters()}
+    assert set(parts.values()) == {"tower", "projector", "language"}
+    optimiser = AdamW(lr=1e-3, eps=1e-30, clip_norm=0).build(own.trainable())
+    rows = played(OwnEngine(own), [asked(noise(1), noise(2, 30, 90))])
+    batch = pack([Example(row=r, columns={}) for r in rows])
+    (forward(own, batch, ("logp",))["logp"] * batch.mask).sum().backward()
+    AdamW(lr=1e-3).set(optimiser, 0)
+    optimiser.step()
+    moved = {"tower": 0.0, "projector": 0.0, "language": 0.0}
+    for n, p in own.module.named_parameters():
+        moved[parts[n]] = max(moved[parts[n]], float((p.detach() - before[n]).abs().max()))
+    assert moved == pytest.approx({"tower": 0.0, "projector": 0.0005, "language": 0.001}, rel=1e-3)
+
+
+def test_rates_of_what_is_no_part_are_refused(tmp_path):
+    own = load(save_tiny("idefics3", tmp_path))
+    with pytest.raises(UserError, match=r"'towr' is no part of a model.*did you mean tower\?"):
+        set_rates(own.module, own.causal, {"towr": 0}, own.name)
+    with pytest.raises(UserError, match="every part is frozen"):
+        set_rates(own.module, own.causal, dict.fromkeys(("tower", "projector", "language"), 0), own.name)
+    tiny = load("tiny")
+    with pytest.raises(UserError, match="tiny sees no pictures"):
+        set_rates(tiny.module, tiny.causal, {"tower": 0}, tiny.name)
+    with pytest.raises(UserError, match="write 0, to freeze it"):
+        set_rates(own.module, own.causal, {"tower": -1}, own.name)
