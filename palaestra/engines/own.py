@@ -68,7 +68,7 @@ class OwnEngine:
 
     def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
         self.model, self.slots, self.cache_mb = model, slots, cache_mb
-        self.dialect = Chat(model.tokenizer, model.places)
+        self.dialect = Chat(model.tokenizer, model.places, model.sight)
         self.decoder = Decoder(model)
         self.prefixes = Prefixes()
         self._added = model.added  # what steers the model; see `activations.steered`

@@ -29,6 +29,7 @@ from palaestra.models.heads import Q_HEADS, SLOW, ActionValueHead, VocabularyHea
 from palaestra.models.inside.latent import PREFIX, LatentHead
 from palaestra.models.inside.residual import hooked, layers_of
 from palaestra.models.packed import enable
+from palaestra.models.tower import Tower
 from palaestra.pictures import FIRST_PLACE, Picture
 
 NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones)
@@ -66,6 +67,8 @@ class Model:
     bare: bool = False
     # vectors [D] added between its layers, by place; see `activations.steered`
     added: Mapping[int, Tensor] = field(default_factory=dict)
+    # of a vision-language model, as transformers reads it beside the weights
+    processor: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: what was worked out from it is worked out there again."""
@@ -237,10 +240,22 @@ class Model:
         return seen.embed(self.eyes, ids_BT, text_BTD)
 
     @property
-    def eyes(self) -> Eyes | None:
+    def eyes(self) -> Eyes | Tower | None:
         """What it sees pictures with; None = it reads text alone."""
         eyes = self.heads.get(EYES)
-        return eyes if isinstance(eyes, Eyes) else None
+        return eyes if isinstance(eyes, Eyes) else self.tower
+
+    @cached_property
+    def tower(self) -> Tower | None:
+        """Of a vision-language model: its own. Raises UserError for one that is not supported."""
+        return None if self.processor is None else Tower(self.causal, self.processor, self.name)
+
+    @property
+    def sight(self) -> Tower | None:
+        """How its prompts have pictures written, where a processor writes them; None = eyes of the
+        project's own take them as they are.
+        """
+        return self.eyes if isinstance(self.eyes, Tower) else None
 
     def places(self, picture: Picture) -> int:
         """How many places a picture takes in a row. Raises UserError where it cannot be seen."""
@@ -394,6 +409,11 @@ class Model:
         for name, p in self.module.named_parameters():
             p.copy_(saved[name])
 
+    def add_eyes(self) -> None:
+        """A head that sees pictures, where the model has nothing that does."""
+        if self.eyes is None:
+            self.add_head(EYES)
+
     def add_head(self, name: str) -> nn.Module:
         """The head of that name, made if there is none."""
         if name not in self.heads:
@@ -424,6 +444,7 @@ def trainable_copy(model: Model, share: bool = False) -> Model:
         model.source,
         heads,
         model.recompute,
+        processor=model.processor,
     )
 
 
@@ -432,9 +453,16 @@ def frozen_copy(model: Model) -> Model:
     with their base.
     """
     heads = {n: _freeze(h) for n, h in model.heads.items()}
-    if model.bare or (model.adapted and _is_untouched(model.module)):
-        return Model(model.name, model.module, model.tokenizer, model.source, heads, bare=True)
-    return Model(model.name, _freeze(model.module), model.tokenizer, model.source, heads)
+    same = model.bare or (model.adapted and _is_untouched(model.module))
+    return Model(
+        model.name,
+        model.module if same else _freeze(model.module),
+        model.tokenizer,
+        model.source,
+        heads,
+        bare=same,
+        processor=model.processor,
+    )
 
 
 def _freeze(module: nn.Module) -> nn.Module:

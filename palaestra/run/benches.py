@@ -254,6 +254,7 @@ def from_data(
     judged: bool = False,
     skip: str = "",
     longest: int = 0,
+    pixels: int = 0,
     instruction: str = "",
     recipe: Any = None,
 ) -> Bench:
@@ -268,6 +269,7 @@ def from_data(
             verifier, or not at all.
         skip: how many records may be left out, see `palaestra.tasks.omissions`.
         longest: tokens of the prompts that a run uses; 0 = any.
+        pixels: of a picture, at most; 0 = a million.
         instruction: what stands behind the prompts, see `Recipe`; "" = nothing.
         recipe: whose own verifier judges answers where no reward is named, and whose draw may ask
             that each line alone decides whether it is held out; None = any.
@@ -283,6 +285,7 @@ def from_data(
         columns=columns,
         skip=skip,
         longest=longest,
+        max_pixels=pixels,
         instruction=instruction,
         by_line=splits_by_line(recipe),
     )
@@ -337,6 +340,7 @@ def rows_of(
         columns=settings.columns,
         skip=settings.skip_bad,
         longest=settings.max_prompt_tokens,
+        max_pixels=settings.max_pixels,
         instruction=instruction,
         shown=shown,
     )

@@ -112,6 +112,14 @@ class ProblemSettings:
         least=0,
         use=PLAYED,
     )
+    max_pixels: int = setting(
+        0,
+        "make pictures of --data smaller that have more pixels, with their sides in proportion",
+        metavar="N",
+        means="1000000",
+        least=0,
+        use=PLAYED,
+    )
     reward: str = setting(
         "",
         "your own reward function, a verifier of `palaestra score --list`, or a weighted sum: "
