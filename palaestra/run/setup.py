@@ -24,7 +24,13 @@ from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.own_verifier import names_of, own_verifier
 from palaestra.run.study import holds_out, study_of
-from palaestra.run.unmet import arguments_of_run, check_models, check_needs, partly_there
+from palaestra.run.unmet import (
+    arguments_of_run,
+    check_models,
+    check_needs,
+    needs_of_recipe,
+    partly_there,
+)
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import INTERPRETER, TASK, Settings, flag_of
 from palaestra.settings.overrides import arguments, build, read_arguments
@@ -192,6 +198,14 @@ def card_of(method: str) -> Card:
         return getattr(catalogue.find(method), "CARD", Card(title=""))
     except UserError:
         return Card(title="")
+
+
+def name_run(runnable: Any, settings: Settings) -> str:
+    """The method, its problem and the model that learns, where a language model does."""
+    needs = needs_of_recipe(settings.recipe)
+    if needs is not None and not needs.policy:
+        return settings.recipe
+    return f"{settings.recipe} on {problems_of(runnable, settings)} with {settings.model}"
 
 
 def problems_of(runnable: Any, settings: Settings) -> str:
