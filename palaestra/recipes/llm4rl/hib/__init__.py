@@ -65,6 +65,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         columns=(),
+        policy=False,
         places=(
             pl.needs.NeededPlace(
                 "simulator",
