@@ -84,6 +84,7 @@ from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.plans import ExpertPlans
+from palaestra.worlds.query import WriteQuery
 from palaestra.worlds.question import Question
 from palaestra.worlds.rerank import CHOOSE_PASSAGES, Rerank
 from palaestra.worlds.retrieval import OwnSearch, Retriever
@@ -107,10 +108,11 @@ SEARCHES: Mapping[str, type[Search]] = {
 }
 REWRITE = "rewrite"  # likewise
 RERANK = "rerank"  # likewise
+QUERY = "query"  # likewise, as those that follow a ranking: `palaestra.run.ranking_rooms`
 GRAPH = "graph"  # likewise; --graph means it
-RETRIEVES = (*SEARCHES, REWRITE, RERANK, GRAPH)  # what --docs goes with
+RETRIEVES = (*SEARCHES, REWRITE, RERANK, QUERY, GRAPH)  # what --docs goes with
 # for which --tools are not tools of a model that asks questions
-TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK)
+TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -158,6 +160,10 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
     "queries": (QueryTasks, lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False)),
+    "json-queries": (
+        lambda: QueryTasks(name="json-queries", json=True),
+        lambda: WriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
+    ),
     "reading": (ReadingTasks, lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False)),
     "shop": (
         ShopTasks,
