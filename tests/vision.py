@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 TEMPLATE = (  # as those of these models on the hub
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['content'] is string %}{{ m['content'] }}{% else %}"
@@ -128,7 +129,43 @@ def internvl():
     return transformers.InternVLForConditionalGeneration(config), processor
 
 
-ARCHITECTURES = {f.__name__: f for f in (idefics3, smolvlm_like, llava_onevision, internvl)}
+def qwen_words():
+    special = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
+    words = tokenizer(TEMPLATE.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>"), *special)
+    names = ("vision_start", "image", "vision_end", "video")
+    return words, {f"{n}_token_id": words.convert_tokens_to_ids(s) for n, s in zip(names, special, strict=True)}
+
+
+def qwen2_5_vl():
+    words, ids = qwen_words()
+    eyes = Qwen2VLImageProcessorPil(size={"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 12})
+    processor = without_videos(transformers.Qwen2_5_VLProcessor, image_processor=eyes, tokenizer=words)
+    vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 32}
+    rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
+    config = transformers.Qwen2_5_VLConfig(
+        text_config={**TEXT, "rope_parameters": rope},
+        vision_config={**vision, "fullatt_block_indexes": [1], "window_size": 56},
+        **ids,
+    )
+    return transformers.Qwen2_5_VLForConditionalGeneration(config), processor
+
+
+def qwen3_vl():
+    words, ids = qwen_words()
+    eyes = Qwen2VLImageProcessorPil(size={"shortest_edge": 32 * 32, "longest_edge": 32 * 32 * 12}, patch_size=16)
+    processor = without_videos(transformers.Qwen3VLProcessor, image_processor=eyes, tokenizer=words)
+    vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 32}
+    rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 10000.0, "mrope_interleaved": True}
+    config = transformers.Qwen3VLConfig(
+        text_config={**TEXT, "head_dim": 8, "rope_parameters": rope},
+        vision_config={**vision, "deepstack_visual_indexes": [0, 1], "num_position_embeddings": 16},
+        **ids,
+    )
+    return transformers.Qwen3VLForConditionalGeneration(config), processor
+
+
+KINDS = (idefics3, smolvlm_like, llava_onevision, internvl, qwen2_5_vl, qwen3_vl)
+ARCHITECTURES = {f.__name__: f for f in KINDS}
 
 
 def save_tiny(architecture: str, folder: Path, seed=0) -> str:

@@ -88,11 +88,13 @@ def test_engine_trainer_and_transformers_agree(model, folder):
         talk_of([messages[1]]), tokenize=True, add_generation_prompt=True, return_dict=True, return_tensors="pt"
     )
     prompt = inputs.pop("input_ids")
-    inputs = {k: v for k, v in inputs.items() if k not in ("attention_mask", "mm_token_type_ids")}
+    inputs.pop("attention_mask")
+    kinds = inputs.pop("mm_token_type_ids", None)
+    if kinds is not None:
+        inputs["mm_token_type_ids"] = torch.nn.functional.pad(kinds, (0, len(said.ids)))
     with torch.no_grad():
         whole = torch.cat([prompt, torch.tensor([said.ids])], 1)
-        more = {}
-        logits = plain(input_ids=whole, **inputs, **more).logits[0, prompt.shape[1] - 1 : -1]
+        logits = plain(input_ids=whole, **inputs).logits[0, prompt.shape[1] - 1 : -1]
     theirs = torch.log_softmax(logits.float(), -1).gather(1, torch.tensor(said.ids)[:, None])[:, 0]
     torch.testing.assert_close(theirs, torch.tensor(said.logp, dtype=torch.float32), atol=1e-4, rtol=1e-4)
 
