@@ -26,6 +26,7 @@ from palaestra.engines.rows import ANY, Product, RowRule, join, rule_for
 from palaestra.models import blockwise
 from palaestra.models.eyes import Seen
 from palaestra.models.load import Model
+from palaestra.models.tower import mutual
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
 FEW = RowRule(4, 4)  # queries: a single one is a decode step, which has an operator of its own
@@ -182,6 +183,10 @@ class Decoder:
             x_nqD = self.model.embed(ids_nq, seen) if seen else self.compact.embed(ids_nq)
             hidden = self.compact.hidden(x_nqD, at_nq, past_nqL, self.cache, self.model.added)
             return (self.outputs() or ANY).apply(self.model.logits, hidden[every, last_n]).float()
+        if seen is not None and self.model.is_mutual:
+            at_nqq = at_nq.clamp(max=columns - 1)[:, None].expand(-1, at_nq.shape[1], -1)
+            seeing = past_nqL.to(torch.uint8)
+            past_nqL = seeing.scatter_reduce(2, at_nqq, mutual(ids_nq).to(torch.uint8), "amax") > 0
         # no longer than what counts: some architectures look at the longest
         position = at_nq.clamp(max=upto - 1)
         with self.linears:

@@ -30,7 +30,7 @@ from palaestra.models.heads import Q_HEADS, SLOW, ActionValueHead, VocabularyHea
 from palaestra.models.inside.latent import PREFIX, LatentHead
 from palaestra.models.inside.residual import hooked, layers_of
 from palaestra.models.packed import enable
-from palaestra.models.tower import Tower
+from palaestra.models.tower import Tower, mutual
 from palaestra.pictures import FIRST_PLACE, Picture
 
 NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones)
@@ -182,7 +182,7 @@ class Model:
     @cached_property
     def packs(self) -> bool:
         """Runs rows without padding and shared prompts once; see `packed`."""
-        return enable(self.causal)
+        return not self.is_mutual and enable(self.causal)
 
     def hidden(
         self, ids_BT: Tensor, seen: Seen | None = None, cache: Cache | None = None, **options: Any
@@ -232,6 +232,10 @@ class Model:
         if seen is None:
             return {"input_ids": ids_BT}
         inputs = seen.inputs(self._need_eyes(), ids_BT, self._embed_text(ids_BT))
+        if self.is_mutual and "attention_mask" not in options:
+            T = ids_BT.shape[1]
+            past_TT = torch.ones(T, T, dtype=torch.bool, device=ids_BT.device).tril()
+            inputs["attention_mask"] = (past_TT | mutual(ids_BT))[:, None]
         grids = self.grids(seen)
         if grids is None or "position_ids" in options:
             return inputs
@@ -257,6 +261,11 @@ class Model:
     def has_grids(self) -> bool:
         """Whether pictures move the positions of what follows them; see `grid`."""
         return self.sight is not None and self.sight.has_grid
+
+    @property
+    def is_mutual(self) -> bool:
+        """Whether the places of a picture see each other, whichever comes first."""
+        return self.sight is not None and self.sight.is_mutual
 
     def grids(self, seen: Seen | None) -> GridOf | None:
         """The grids of pictures by digest; None where positions are places."""

@@ -21,11 +21,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from palaestra.errors import UserError
-from palaestra.pictures import PLACE_BITS, Picture
+from palaestra.pictures import FIRST_PLACE, PLACE_BITS, Picture
 from palaestra.suggest import suggestion
 
 # model types whose text decoder takes embeddings at plain positions under a causal mask
 CAUSAL = ("aya_vision", "idefics2", "idefics3", "internvl", "llava", "llava_onevision", "smolvlm")
+MUTUAL = ("gemma3",)  # and those where the places of a picture see each other
 GRID = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")  # and those whose positions are grids, see `grid`
 TEXTUAL = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 MODEL_PARTS = ("tower", "projector", "language")
@@ -99,6 +100,11 @@ class Tower:
         """Whether positions of pictures are grids."""
         return self.causal.config.model_type in GRID
 
+    @property
+    def is_mutual(self) -> bool:
+        """Whether the places of a picture see each other, whichever comes first."""
+        return self.causal.config.model_type in MUTUAL
+
     def grid(self, picture: Picture) -> tuple[int, int]:
         """Rows and columns of its places, where positions are grids."""
         merged = int(self.causal.config.vision_config.spatial_merge_size)
@@ -127,10 +133,10 @@ class Tower:
 
     def _process(self, picture: Picture) -> Processed:
         kind = str(self.causal.config.model_type)
-        if kind not in (*CAUSAL, *GRID):
+        if kind not in (*CAUSAL, *MUTUAL, *GRID):
             raise UserError(
                 f"{self.name} is of the architecture {kind!r}, whose pictures are not read here; "
-                f"take one of {', '.join((*CAUSAL, *GRID))}, or leave the pictures out"
+                f"take one of {', '.join((*CAUSAL, *MUTUAL, *GRID))}, or leave the pictures out"
             )
         try:
             made = self.processor(
@@ -146,6 +152,15 @@ class Tower:
             ) from None
         inputs = {k: v for k, v in made.items() if k not in TEXTUAL and isinstance(v, Tensor)}
         return Processed(tuple(made["input_ids"][0].tolist()), inputs)
+
+
+def mutual(ids_BT: Tensor) -> Tensor:
+    """[B, T, T]: whether two tokens are places of the same picture at the same place of a row."""
+    place_BT = ids_BT >= FIRST_PLACE
+    first_BT = place_BT & ((ids_BT & ((1 << PLACE_BITS) - 1)) == 0)
+    number_BT = first_BT.long().cumsum(1)
+    both_BTT = place_BT[:, :, None] & place_BT[:, None, :]
+    return both_BTT & (number_BT[:, :, None] == number_BT[:, None, :])
 
 
 def _flat(features: Any) -> Tensor:

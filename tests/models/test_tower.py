@@ -72,13 +72,14 @@ def test_engine_trainer_and_transformers_agree(model, folder):
     small, wide = noise(1, 20, 20), noise(2, 30, 90)
     messages = [asked(small), asked(wide), asked(small, wide), asked(), asked(small)] * 2
     rows = played(OwnEngine(model), messages)
-    assert model.packs
-    for packed in (True, False):
+    assert model.packs or model.is_mutual
+    before = model.packs
+    for packed in {before, False}:
         model.__dict__["packs"] = packed
         try:
             found = gaps(model, rows)
         finally:
-            model.__dict__["packs"] = True
+            model.__dict__["packs"] = before
         assert len(found) > 60 and agree(found)
     swapped = replace(rows[0], segments=(*rows[1].segments[:-1], rows[0].segments[-1]))
     assert float(gaps(model, [swapped]).max()) > 1e-3  # the picture counts
@@ -89,9 +90,8 @@ def test_engine_trainer_and_transformers_agree(model, folder):
     )
     prompt = inputs.pop("input_ids")
     inputs.pop("attention_mask")
-    kinds = inputs.pop("mm_token_type_ids", None)
-    if kinds is not None:
-        inputs["mm_token_type_ids"] = torch.nn.functional.pad(kinds, (0, len(said.ids)))
+    for name in {"token_type_ids", "mm_token_type_ids"} & inputs.keys():
+        inputs[name] = torch.nn.functional.pad(inputs[name], (0, len(said.ids)))
     with torch.no_grad():
         whole = torch.cat([prompt, torch.tensor([said.ids])], 1)
         logits = plain(input_ids=whole, **inputs).logits[0, prompt.shape[1] - 1 : -1]
