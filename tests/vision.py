@@ -9,9 +9,11 @@ from palaestra.pictures import Picture
 from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 TEMPLATE = (  # as those of these models on the hub
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['content'] is string %}{{ m['content'] }}{% else %}"
@@ -128,7 +130,59 @@ def internvl():
     return transformers.InternVLForConditionalGeneration(config), processor
 
 
-ARCHITECTURES = {f.__name__: f for f in (idefics3, smolvlm_like, llava_onevision, internvl)}
+def qwen_words():
+    special = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
+    words = tokenizer(TEMPLATE.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>"), *special)
+    names = ("vision_start", "image", "vision_end", "video")
+    return words, {f"{n}_token_id": words.convert_tokens_to_ids(s) for n, s in zip(names, special, strict=True)}
+
+
+def qwen2_5_vl():
+    words, ids = qwen_words()
+    eyes = Qwen2VLImageProcessorPil(size={"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 12})
+    processor = without_videos(transformers.Qwen2_5_VLProcessor, image_processor=eyes, tokenizer=words)
+    vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 32}
+    rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
+    config = transformers.Qwen2_5_VLConfig(
+        text_config={**TEXT, "rope_parameters": rope},
+        vision_config={**vision, "fullatt_block_indexes": [1], "window_size": 56},
+        **ids,
+    )
+    return transformers.Qwen2_5_VLForConditionalGeneration(config), processor
+
+
+def qwen3_vl():
+    words, ids = qwen_words()
+    eyes = Qwen2VLImageProcessorPil(size={"shortest_edge": 32 * 32, "longest_edge": 32 * 32 * 12}, patch_size=16)
+    processor = without_videos(transformers.Qwen3VLProcessor, image_processor=eyes, tokenizer=words)
+    vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 32}
+    rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 10000.0, "mrope_interleaved": True}
+    config = transformers.Qwen3VLConfig(
+        text_config={**TEXT, "head_dim": 8, "rope_parameters": rope},
+        vision_config={**vision, "deepstack_visual_indexes": [0, 1], "num_position_embeddings": 16},
+        **ids,
+    )
+    return transformers.Qwen3VLForConditionalGeneration(config), processor
+
+
+def gemma3():
+    named = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
+    words = tokenizer(TEMPLATE.replace("IMAGE", "<start_of_image>"), *named.values(), extra_special_tokens=named)
+    eyes = Gemma3ImageProcessorPil(size={"height": 32, "width": 32})
+    processor = transformers.Gemma3Processor(image_processor=eyes, tokenizer=words, image_seq_length=4)
+    config = transformers.Gemma3Config(
+        text_config={**TEXT, "head_dim": 8, "sliding_window": 1024, "num_hidden_layers": 6},
+        vision_config={**VISION, "vision_use_head": False},
+        mm_tokens_per_image=4,
+        boi_token_index=words.convert_tokens_to_ids("<start_of_image>"),
+        eoi_token_index=words.convert_tokens_to_ids("<end_of_image>"),
+        image_token_index=words.convert_tokens_to_ids("<image_soft_token>"),
+    )
+    return transformers.Gemma3ForConditionalGeneration(config), processor
+
+
+KINDS = (idefics3, smolvlm_like, llava_onevision, internvl, qwen2_5_vl, qwen3_vl, gemma3)
+ARCHITECTURES = {f.__name__: f for f in KINDS}
 
 
 def save_tiny(architecture: str, folder: Path, seed=0) -> str:
@@ -137,7 +191,9 @@ def save_tiny(architecture: str, folder: Path, seed=0) -> str:
     module, processor = ARCHITECTURES[architecture]()
     with torch.no_grad():
         for name, p in module.named_parameters():
-            if p.dim() > 1:  # far enough from zero that pictures and words count
+            if p.dim() > 1 and not p.any():  # Gemma 3's projector begins at zero
+                p.normal_(std=0.2)
+            elif p.dim() > 1:  # far enough from zero that pictures and words count
                 p.mul_(0.3 / p.std().clamp(min=1e-6)) if "embed" in name else p.mul_(4.0)
     module.save_pretrained(folder)
     processor.save_pretrained(folder)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
 from palaestra.errors import UserError
+from palaestra.models.grid import GridOf
 from palaestra.models.tower import Tower
 from palaestra.pictures import FIRST_PLACE, PLACE_BITS, Picture, by_digest, pictures_in
 from palaestra.types import Batch, Row, rng_of
@@ -137,9 +138,15 @@ class Seen:
         """[B, T, D]: the embeddings of tokens, and at the places of pictures what the eyes make of
         these. Raises UserError for a place of a picture that is not here.
         """
+        return self.inputs(eyes, ids_BT, text_BTD)["inputs_embeds"]
+
+    def inputs(self, eyes: Eyes | Tower, ids_BT: Tensor, text_BTD: Tensor) -> dict[str, Any]:
+        """What a decoder of transformers takes: `embed`, and where the eyes give more features than
+        one vector a place, these for its first layers.
+        """
         on_BT = ids_BT >= FIRST_PLACE
         if not on_BT.any():
-            return text_BTD
+            return {"inputs_embeds": text_BTD}
         place_N = ids_BT[on_BT] - FIRST_PLACE
         digest_K, which_N = (place_N >> PLACE_BITS).unique(return_inverse=True)
         at_K = torch.searchsorted(self.digest_M, digest_K).clamp(max=len(self.digest_M) - 1)
@@ -149,10 +156,25 @@ class Seen:
         if isinstance(eyes, Tower):
             looked = [eyes.look(self.picture(k)) for k in at_K.tolist()]
             before = torch.tensor([0, *map(len, looked[:-1])], device=ids_BT.device).cumsum(0)
-            found_ND = torch.cat(looked)[before[which_N] + number_N]
+            found_NF = torch.cat(looked)[before[which_N] + number_N]
         else:
-            found_ND = eyes(self.pixels_MHWC[at_K])[which_N, number_N]
-        return text_BTD.masked_scatter(on_BT[..., None], found_ND.to(text_BTD.dtype))
+            found_NF = eyes(self.pixels_MHWC[at_K])[which_N, number_N]
+        first_ND, *deep = found_NF.to(text_BTD.dtype).split(text_BTD.shape[-1], -1)
+        found = {"inputs_embeds": text_BTD.masked_scatter(on_BT[..., None], first_ND)}
+        return found | (
+            {"visual_pos_masks": on_BT, "deepstack_visual_embeds": deep} if deep else {}
+        )
+
+    def grid_of(self, tower: Tower) -> GridOf:
+        """The grids of their places, by digest."""
+        at = {d: i for i, d in enumerate(self.digest_M.tolist())}
+
+        def grid(digest: int) -> tuple[int, int]:
+            if digest not in at:
+                raise UserError("the pixels of a picture are not here; give them with the tokens")
+            return tower.grid(self.picture(at[digest]))
+
+        return grid
 
 
 def _stack(pictures: Sequence[Picture]) -> tuple[Tensor, Tensor | None]:

@@ -21,11 +21,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 from palaestra.errors import UserError
-from palaestra.pictures import PLACE_BITS, Picture
+from palaestra.pictures import FIRST_PLACE, PLACE_BITS, Picture
 from palaestra.suggest import suggestion
 
 # model types whose text decoder takes embeddings at plain positions under a causal mask
 CAUSAL = ("aya_vision", "idefics2", "idefics3", "internvl", "llava", "llava_onevision", "smolvlm")
+MUTUAL = ("gemma3",)  # and those where the places of a picture see each other
+GRID = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")  # and those whose positions are grids, see `grid`
 TEXTUAL = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 MODEL_PARTS = ("tower", "projector", "language")
 # modules between tower and language part, as architectures call them
@@ -93,16 +95,35 @@ class Tower:
             at = end
         return spelling
 
+    @property
+    def has_grid(self) -> bool:
+        """Whether positions of pictures are grids."""
+        return self.causal.config.model_type in GRID
+
+    @property
+    def is_mutual(self) -> bool:
+        """Whether the places of a picture see each other, whichever comes first."""
+        return self.causal.config.model_type in MUTUAL
+
+    def grid(self, picture: Picture) -> tuple[int, int]:
+        """Rows and columns of its places, where positions are grids."""
+        merged = int(self.causal.config.vision_config.spatial_merge_size)
+        _, height, width = self._processed(picture).inputs["image_grid_thw"][0].tolist()
+        return height // merged, width // merged
+
     def look(self, picture: Picture) -> Tensor:
-        """[P, D], an embedding for each of its places; gradients reach the tower and projector."""
+        """[P, D], an embedding for each of its places; gradients reach the tower and projector. Where
+        the first S layers of the language part take further features of a picture (DeepStack,
+        arXiv:2406.04334), [P, (1 + S) D].
+        """
         device, dtype = self.causal.device, self.causal.dtype
         inputs = {
             k: v.to(device, dtype) if v.is_floating_point() else v.to(device)
             for k, v in self._processed(picture).inputs.items()
         }
-        made = self.causal.get_image_features(**inputs, return_dict=True).pooler_output
-        parts = made if isinstance(made, list | tuple) else [made]
-        looked_PD = torch.cat([x.flatten(0, -2) for x in parts])
+        made = self.causal.get_image_features(**inputs, return_dict=True)
+        deep = getattr(made, "deepstack_features", None) or ()
+        looked_PD = torch.cat([_flat(x) for x in (made.pooler_output, *deep)], 1)
         if len(looked_PD) != (n := self.places(picture)):
             raise UserError(
                 f"{self.name}: its processor has {n} places for {picture.title} and its tower "
@@ -112,10 +133,10 @@ class Tower:
 
     def _process(self, picture: Picture) -> Processed:
         kind = str(self.causal.config.model_type)
-        if kind not in CAUSAL:
+        if kind not in (*CAUSAL, *MUTUAL, *GRID):
             raise UserError(
                 f"{self.name} is of the architecture {kind!r}, whose pictures are not read here; "
-                f"take one of {', '.join(CAUSAL)}, or leave the pictures out"
+                f"take one of {', '.join((*CAUSAL, *MUTUAL, *GRID))}, or leave the pictures out"
             )
         try:
             made = self.processor(
@@ -131,6 +152,21 @@ class Tower:
             ) from None
         inputs = {k: v for k, v in made.items() if k not in TEXTUAL and isinstance(v, Tensor)}
         return Processed(tuple(made["input_ids"][0].tolist()), inputs)
+
+
+def mutual(ids_BT: Tensor) -> Tensor:
+    """[B, T, T]: whether two tokens are places of the same picture at the same place of a row."""
+    place_BT = ids_BT >= FIRST_PLACE
+    first_BT = place_BT & ((ids_BT & ((1 << PLACE_BITS) - 1)) == 0)
+    number_BT = first_BT.long().cumsum(1)
+    both_BTT = place_BT[:, :, None] & place_BT[:, None, :]
+    return both_BTT & (number_BT[:, :, None] == number_BT[:, None, :])
+
+
+def _flat(features: Any) -> Tensor:
+    """[P, D] of the parts of one picture."""
+    parts = features if isinstance(features, list | tuple) else [features]
+    return torch.cat([x.flatten(0, -2) for x in parts])
 
 
 def to_pil(picture: Picture) -> Image.Image:
