@@ -57,7 +57,7 @@ class RoomsView:
 
 
 @pl.value_class
-class RoomsState:
+class BoxRoomsState:
     """A view, and what it does not tell: things that fail when they are used, a second door behind
     another one, and keys that were not seen.
     """
@@ -119,7 +119,7 @@ class BlockedRooms:
             "explore": (),
         }
 
-    def reset(self, rng: np.random.Generator) -> RoomsState:
+    def reset(self, rng: np.random.Generator) -> BoxRoomsState:
         kind = str(rng.choice(list(KINDS), p=list(KINDS.values())))
         kind = kind if self.kind == "mixed" else self.kind
         rows = [int(y) for y in rng.permutation(ROWS)]
@@ -153,17 +153,17 @@ class BlockedRooms:
             unseen=(ALCOVE,),
         )
         second = ("door 2", (WALL + 1, rows[1]), "key 2")
-        return RoomsState(
+        return BoxRoomsState(
             view=view,
             faulty={"stuck": ("box 1",), "slippery": ("ledge 1",)}.get(kind, ()),
             behind=(("door 1", second),) if kind == "second door" else (),
             hidden=(("key 2", ALCOVE),) if kind == "second door" else (),
         )
 
-    def surprising(self, state: RoomsState) -> bool:
+    def surprising(self, state: BoxRoomsState) -> bool:
         return bool(state.faulty or state.behind)
 
-    def view(self, state: RoomsState) -> RoomsView:
+    def view(self, state: BoxRoomsState) -> RoomsView:
         return state.view
 
     def values(self, view: RoomsView) -> Mapping[str, Sequence[str]]:
@@ -219,8 +219,8 @@ class BlockedRooms:
         return replace(after, unseen=()) if name == "explore" else after
 
     def execute(
-        self, state: RoomsState, name: str, arguments: tuple[str, ...], rng: np.random.Generator
-    ) -> tuple[RoomsState, float, bool]:
+        self, state: BoxRoomsState, name: str, arguments: tuple[str, ...], rng: np.random.Generator
+    ) -> tuple[BoxRoomsState, float, bool]:
         view = state.view
         if self.refuse(view, name, arguments):
             return state, FAILING, False
@@ -239,7 +239,7 @@ class BlockedRooms:
             after = replace(after, doors=(*after.doors, *doors))
         return self._look(replace(state, view=after)), cost, True
 
-    def _look(self, state: RoomsState) -> RoomsState:
+    def _look(self, state: BoxRoomsState) -> BoxRoomsState:
         """What is seen from where the robot is."""
         if state.view.robot != MOUTH or not state.view.unseen:
             return state
