@@ -13,8 +13,8 @@ from palaestra.recipes.llm4rl.interactive_navigation.tree import (
     DEPTH,
     NavigationWorld,
     PrimitiveCall,
-    PrimitiveTree,
     PrimitiveNode,
+    PrimitiveTree,
     all_calls,
     names_seen,
 )
