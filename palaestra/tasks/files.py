@@ -40,6 +40,7 @@ from palaestra.tasks.conversations import (
     shown_part,
 )
 from palaestra.tasks.domains import DomainTasks, domain_tasks
+from palaestra.tasks.molecules import check_same_cut
 from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.phrasing import ask_for_form
 from palaestra.tasks.preflight import Preflight
@@ -248,10 +249,9 @@ def load(
         check_rows(path, trained)
     rows = scan(trained, answers, columns, skip, shown)
     if beside is not None:
-        return {
-            "train": rows.part(rows.everything),
-            "test": (held := scan(beside, answers, columns, skip, shown)).part(held.everything),
-        }
+        held = scan(beside, answers, columns, skip, shown)
+        check_same_cut(rows.records, held.records)
+        return {"train": rows.part(rows.everything), "test": held.part(held.everything)}
     marked = (rows.split_N >= 0).any()
     test_N = rows.split_N == 1 if marked else held_out_mask(path, rows.prompt_N, by_line)
     for split, chosen_N in (("train", ~test_N), ("test", test_N)):
