@@ -51,6 +51,7 @@ from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
 from palaestra.toys.lane import LaneTasks
 from palaestra.toys.lookup import LookupTasks
+from palaestra.toys.molecules import MoleculeTasks
 from palaestra.toys.opinions import Opinions
 from palaestra.toys.plans import Plans
 from palaestra.toys.preferences import Preferences
@@ -122,7 +123,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
     "screen": Screen, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
-    "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy,
+    "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy, "molecules": MoleculeTasks,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),

@@ -22,7 +22,7 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.suggest import suggestion
-from palaestra.tasks import formats, user_code
+from palaestra.tasks import formats, molecules, user_code
 from palaestra.tasks.options import has_options
 from palaestra.tasks.picture_data import folder_of, read_pictures
 from palaestra.tasks.records import Record, Records, each_record, kind
@@ -50,6 +50,11 @@ SOURCES = (
     "id", "url", "source", "title", "date", "timestamp", "language", "license", "meta", "metadata",
     "domain", "split", "dump", "file_path", "author", "subset", "path", "thought",
 )  # fmt: skip
+# columns of which one makes a record a question in words, or text that is imitated
+IN_WORDS = frozenset([
+    "prompt", "messages", "demonstration", "chosen", "rejected", "response", "document", "text",
+    *PROMPTS, *CONVERSATIONS, "completion", "output", "reply",
+])  # fmt: skip
 LOOKED_AT = 64  # records, to see which columns there are
 WORKED_WORDS = 12  # more are no final answer, but how it was found
 FUNCTION = re.compile(r".+\.py:\w+")
@@ -178,7 +183,30 @@ def convert(records: Records, columns: str, answers: bool, pixels: int = 0) -> C
     first = sample(records)
     given = resolve(parse_columns(columns), first)
     check_there(given, first, str(records.path))
+    if column := column_of_molecules(first, given):
+        return Converted(*molecule_rows(records, first, given, column))
     return Converted(records, recognise(first, str(records.path), given, answers), pixels)
+
+
+def column_of_molecules(first: Sequence[Record], given: Sequence[Column]) -> str:
+    """The column of SMILES in a table of molecules: records without a prompt and nothing recorded."""
+    names = list(dict.fromkeys(str(k) for row in first for k in row))
+    own = next((str(c) for c in given if c.use == "smiles"), "")
+    said = {n.strip().casefold() for n in names} | {c.use for c in given}
+    return "" if said & IN_WORDS else molecules.column_of_molecules(names, own)
+
+
+def molecule_rows(
+    records: Records, first: Sequence[Record], given: Sequence[Column], column: str
+) -> tuple[Records, ColumnMap]:
+    """The molecules as records, and what is said of them."""
+    names = list(dict.fromkeys(str(k) for row in first for k in row))
+    asked = next((str(c) for c in given if c.use == "answer"), "")
+    asked = asked or molecules.column_of_property(names, column, str(records.path))
+    split = next((str(c) for c in given if c.use == "split"), "split")
+    table = molecules.molecule_table(records, column, asked, split)
+    others = tuple(c for c in given if c.use not in ("answer", "smiles", "split"))
+    return table, ColumnMap(columns=others, told=table.notes)
 
 
 def sample(records: Iterable[Record]) -> list[Record]:

@@ -40,6 +40,7 @@ from palaestra.tasks.conversations import (
     shown_part,
 )
 from palaestra.tasks.domains import DomainTasks, domain_tasks
+from palaestra.tasks.molecules import check_same_cut
 from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.phrasing import ask_for_form
 from palaestra.tasks.picture_data import READ, digests, place_pictures
@@ -252,6 +253,7 @@ def load(
     rows = scan(trained, *how)
     if beside is not None:
         held = scan(beside, *how)
+        check_same_cut(rows.records, held.records)
         return {"train": rows.part(rows.everything), "test": held.part(held.everything)}
     marked = (rows.split_N >= 0).any()
     test_N = rows.split_N == 1 if marked else held_out_mask(path, rows.prompt_N, by_line)

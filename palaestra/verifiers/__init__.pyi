@@ -89,6 +89,10 @@ from .maths.expressions import (
     Countdown as Countdown,
     Math as Math,
 )
+from .molecules import (
+    DESCRIPTORS as DESCRIPTORS,
+    descriptor_named as descriptor_named,
+)
 from .ranking import (
     document_grades as document_grades,
     ndcg as ndcg,
