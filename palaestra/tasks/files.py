@@ -289,11 +289,9 @@ def scan(
     kept (42 bytes a record).
     """
     converted = convert(records, columns, answers, pixels)
-    prompts, ids, splits, answered, choices = array("Q"), array("Q"), array("b"), array("b"), False
-    rows = array("q")
-    seen = Preflight(exact=answers)
-    faults = RecordFaults()
-    tools: set[str] = set()
+    prompts, ids, splits, answered = array("Q"), array("Q"), array("b"), array("b")
+    rows, choices, tools = array("q"), False, set[str]()
+    seen, faults = Preflight(exact=answers), RecordFaults()
     for i, record in enumerate(with_notes(each_record(converted), records.path, len(records))):
         try:
             if isinstance(record, UserError):
