@@ -64,7 +64,6 @@ CARD = pl.Card(
         setting="simulated control suites, and a real quadruped on stairs; no language model",
     ),
     needs=pl.needs.Requirements(
-        policy=False,
         columns=(),
         policy=False,
         places=(
