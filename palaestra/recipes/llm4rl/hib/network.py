@@ -32,17 +32,12 @@ def windows(steps_BTF: Tensor, k: int) -> Tensor:
 
 def tower(inputs: int, outputs: int, width: int, gain: float = 1.0) -> nn.Sequential:
     """Two hidden layers; the last weights times `gain`."""
-    net = nn.Sequential(
-        nn.Linear(inputs, width),
-        nn.Tanh(),
-        nn.Linear(width, width),
-        nn.Tanh(),
-        nn.Linear(width, outputs),
-    )
+    last = nn.Linear(width, outputs)
     with torch.no_grad():
-        net[-1].weight *= gain
-        net[-1].bias *= 0
-    return net
+        last.weight *= gain
+        last.bias *= 0
+    hidden = (nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
+    return nn.Sequential(*hidden, last)
 
 
 class HistoryEncoder(nn.Module):
@@ -52,16 +47,17 @@ class HistoryEncoder(nn.Module):
         super().__init__()
         self.numbers = numbers
         left = (((k + 1) // 2) + 1) // 2
+        last = nn.Linear(CHANNELS * left, 2 * latent)
         self.net = nn.Sequential(
             nn.Conv1d(numbers, CHANNELS, 3, stride=2, padding=1),
             nn.ELU(),
             nn.Conv1d(CHANNELS, CHANNELS, 3, stride=2, padding=1),
             nn.ELU(),
             nn.Flatten(),
-            nn.Linear(CHANNELS * left, 2 * latent),
+            last,
         )
         with torch.no_grad():  # z begins as a number with little noise
-            self.net[-1].bias[latent:] = START_SD
+            last.bias[latent:] = START_SD
 
     def forward(self, history: Tensor) -> tuple[Tensor, Tensor]:
         """[..., Z] each, of [..., F, k]."""
@@ -296,9 +292,8 @@ def load_controller(folder: Path | str) -> HistoryController:
         about: dict[str, Any] = json.loads((where / SIZES).read_text())
         bounds, given = about.pop("bounds"), about["actions"]
         box = lambda given: pl.control.Box(low=tuple(given["low"]), high=tuple(given["high"]))
-        policy = HistoryPolicy(
-            **{**about, "actions": given if isinstance(given, int) else box(given)}
-        )
+        about["actions"] = given if isinstance(given, int) else box(given)
+        policy = HistoryPolicy(**about)
         policy.load_state_dict(load_file(where / WEIGHTS))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise pl.UserError(f"{folder} holds no policy of hib: {error}") from None

@@ -77,7 +77,8 @@ class PrivilegedView:
                 f"privileged={text}: the simulator has no facts(state); give numbers of its observation, "
                 "privileged=3,4"
             )
-        known = self.sim.facts(self.sim.reset(pl.rng_of(("hib", "facts")), 1))
+        sim: Any = self.sim
+        known = sim.facts(sim.reset(pl.rng_of(("hib", "facts")), 1))
         if lacks := [x for x in self.names if x not in known]:
             raise pl.UserError(
                 f"the simulator tells no {lacks[0]}; its facts are {', '.join(known)}"

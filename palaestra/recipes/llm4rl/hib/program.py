@@ -287,16 +287,18 @@ class HistoryTraining:
     ) -> int:
         """PPO, whose gradients reach the encoder too. Returns the steps that were taken."""
         ppo, taken, i = self.program.learner, 0, 0
+        objective: Any = ppo.objective
+        learned: Any = policy  # has what PPO uses of an ActorCritic
         optimiser = torch.optim.Adam(policy.parameters(), ppo.lr, eps=1e-5)
         while taken < steps:
             act = HistoryPlayer(policy).act
             paths = pl.control.play_games(self.view, act, ppo.games, (*self.key, i))
-            learner = replace(ppo, objective=ppo.objective + self.weights(arm, taken / steps))
+            learner = replace(ppo, objective=objective + self.weights(arm, taken / steps))
             taken, i = taken + int(paths["alive"].sum()), i + 1
-            batch = ppo.batch_of(policy, paths, lambda paths: paths["reward"] / self.sample.unit)
+            batch = ppo.batch_of(learned, paths, lambda paths: paths["reward"] / self.sample.unit)
             noise = torch.from_numpy(paths["noise"]).float().flatten(0, 1)
             batch = replace(batch, columns={**batch.columns, "noise": noise})
-            metrics = learner.update(policy, optimiser, batch, (*self.key, i))
+            metrics = learner.update(learned, optimiser, batch, (*self.key, i))
             reward = float(pl.control.returns_of(paths).mean())
             lines.append({"iteration": i, "env_steps": taken, "reward": reward, **metrics})
         return taken
@@ -314,6 +316,7 @@ class HistoryTraining:
             alive = torch.from_numpy(np.repeat(paths["alive"], self.view.agents, 0))
             with torch.no_grad():
                 target = policy.of_privileged(policy.split(columns["obs"])[1])
+            loss = torch.zeros(())
             for _ in range(ppo.epochs * ppo.minibatches):
                 loss = ((policy.encode(columns)[0] - target) ** 2)[alive].mean()
                 optimiser.zero_grad()
