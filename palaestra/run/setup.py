@@ -367,6 +367,8 @@ def check_problem_settings(settings: Settings) -> None:
     for name in ("skip_bad", "max_prompt_tokens"):
         if getattr(settings, name):
             raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
+    if settings.max_pixels:
+        raise UserError("--max-pixels needs --data: it makes pictures of your own smaller")
 
 
 def bench_of(
@@ -401,6 +403,7 @@ def bench_of(
             judged=judged,
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
+            pixels=settings.max_pixels,
             instruction=instruction,
             recipe=recipe,
         )

@@ -140,9 +140,7 @@ def test_a_pendulum_in_balance_stays():
     # one part of 0.025 s without a command: speed -8.465696 / (2 * 0.81) * 0.025 = -0.130643
     falls, _, _ = HiddenPendulums().step(state, np.zeros((1, 1, 1)), pl.rng_of(KEY))
     assert falls.speed[0] < -0.130643 and falls.angle[0] < 0.5 - 0.025 * 0.130643
-    _, paid, _ = HiddenPendulums().step(
-        replace(state, angle=one(0.5 + 2 * np.pi)), np.array([[[u]]]), pl.rng_of(KEY)
-    )
+    _, paid, _ = HiddenPendulums().step(replace(state, angle=one(0.5 + 2 * np.pi)), np.array([[[u]]]), pl.rng_of(KEY))
     assert paid[0, 0] == pytest.approx(-0.01 * u**2, abs=1e-6)  # a turn further is the same angle
 
 
