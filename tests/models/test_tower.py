@@ -15,11 +15,12 @@ from palaestra.models.lora import LoRA
 from palaestra.models.model import frozen_copy, trainable_copy
 from palaestra.models.tower import parts_of, set_rates
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK
-from palaestra.types import Example, Message
+from palaestra.types import Example, Message, Row, Sampling, Segment
 from palaestra.update import AdamW, pack
 from transformers import AutoModelForImageTextToText
 
 from tests.laws.test_law_14_pictures import gaps, played
+from tests.laws.test_law_14_sight import choosing
 from tests.rounding import agree
 from tests.vision import ARCHITECTURES, noise, pillow, save_tiny
 
@@ -84,19 +85,68 @@ def test_engine_trainer_and_transformers_agree(model, folder):
     swapped = replace(rows[0], segments=(*rows[1].segments[:-1], rows[0].segments[-1]))
     assert float(gaps(model, [swapped]).max()) > 1e-3  # the picture counts
     plain = AutoModelForImageTextToText.from_pretrained(folder, attn_implementation="eager").eval()
-    said = rows[1].segments[-1]
-    inputs = model.processor.apply_chat_template(
-        talk_of([messages[1]]), tokenize=True, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+    one = model.causal.config.model_type == "llava_onevision"  # it cuts a picture among others into no tiles
+    # transformers takes an image token that was sampled for a place of a picture
+    plainly = [
+        i for i, r in enumerate(rows) if model.tower.place not in r.segments[-1].ids and not (one and i % 5 == 2)
+    ]
+    assert len({i % 5 for i in plainly}) > 3
+    for i in plainly[:6]:
+        said = rows[i].segments[-1]
+        torch.testing.assert_close(
+            of_transformers(plain, model.processor, messages[i], said.ids),
+            torch.tensor(said.logp, dtype=torch.float32),
+            atol=1e-4,
+            rtol=1e-4,
+        )
+
+
+@torch.no_grad()
+def of_transformers(plain, processor, message, said):
+    """Log-probs of a reply, by the whole forward pass of transformers over what its processor makes."""
+    inputs = processor.apply_chat_template(
+        talk_of([message]), tokenize=True, add_generation_prompt=True, return_dict=True, return_tensors="pt"
     )
     prompt = inputs.pop("input_ids")
     inputs.pop("attention_mask")
     for name in {"token_type_ids", "mm_token_type_ids"} & inputs.keys():
-        inputs[name] = torch.nn.functional.pad(inputs[name], (0, len(said.ids)))
-    with torch.no_grad():
-        whole = torch.cat([prompt, torch.tensor([said.ids])], 1)
-        logits = plain(input_ids=whole, **inputs).logits[0, prompt.shape[1] - 1 : -1]
-    theirs = torch.log_softmax(logits.float(), -1).gather(1, torch.tensor(said.ids)[:, None])[:, 0]
-    torch.testing.assert_close(theirs, torch.tensor(said.logp, dtype=torch.float32), atol=1e-4, rtol=1e-4)
+        inputs[name] = torch.nn.functional.pad(inputs[name], (0, len(said)))
+    whole = torch.cat([prompt, torch.tensor([said])], 1)
+    logits = plain(input_ids=whole, **inputs).logits[0, prompt.shape[1] - 1 : -1]
+    return torch.log_softmax(logits.float(), -1).gather(1, torch.tensor(said)[:, None])[:, 0]
+
+
+def test_choices_behind_pictures_agree(model):
+    small, wide = noise(1, 20, 20), noise(2, 30, 90)
+    rows, _ = choosing(OwnEngine(model), [asked(small), asked(wide), asked(), asked(small, wide)] * 2)
+    before = model.packs
+    for packed in {before, False}:
+        model.__dict__["packs"] = packed
+        try:
+            assert agree(gaps(model, rows))
+        finally:
+            model.__dict__["packs"] = before
+
+
+def test_a_second_turn_goes_on_behind_a_picture(model):
+    """With what is held of the first, and with another picture in it."""
+    engine, first = OwnEngine(model), asked(noise(1))
+    ids = ids_of(model, first)
+    begun = asyncio.run(engine.generate_seeing(tuple(ids), first.pictures, Sampling(max_tokens=6), (0,)))
+    later = asked(noise(2, 20, 20), words="and this?")
+    pieces = engine.dialect.extend((later,), first=False, closed=begun.finish == "eos")
+    more = [i for p in pieces for i in p.ids]
+    prompt = (*ids, *begun.ids, *more)
+    shown = (*first.pictures, *later.pictures)
+    again = asyncio.run(engine.generate_seeing(prompt, shown, Sampling(max_tokens=6), (1,)))
+    assert engine.reused_tokens >= len(ids)
+    segments = (
+        Segment(ids=tuple(ids), pictures=first.pictures),
+        Segment(ids=begun.ids, logp=begun.logp, policy="policy", trained=True, version=0),
+        Segment(ids=tuple(more), pictures=later.pictures),
+        Segment(ids=again.ids, logp=again.logp, policy="policy", trained=True, version=0),
+    )
+    assert agree(gaps(model, [Row(segments=segments)]))
 
 
 def test_prompts_that_differ_in_a_picture_share_nothing_behind_it(model):

@@ -71,6 +71,7 @@ CARD = pl.Card(
         setting="a vision-language model as System 2 in Crafter and Housekeep; success in known and unseen tasks"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(
