@@ -35,7 +35,7 @@ def tower(inputs: int, outputs: int, width: int, gain: float = 1.0) -> nn.Sequen
     last = nn.Linear(width, outputs)
     with torch.no_grad():
         last.weight *= gain
-        last.bias *= 0
+        nn.init.zeros_(last.bias)
     hidden = (nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
     return nn.Sequential(*hidden, last)
 
