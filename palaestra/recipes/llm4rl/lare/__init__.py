@@ -43,6 +43,7 @@ CARD = pl.Card(
         "6 to 30 agents and IPPO"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

@@ -55,6 +55,7 @@ CARD = pl.Card(
         "QMIX"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

@@ -55,6 +55,7 @@ CARD = pl.Card(
         "average episodic reward"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

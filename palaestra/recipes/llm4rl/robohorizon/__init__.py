@@ -68,6 +68,7 @@ CARD = pl.Card(
         "12 hours"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(
