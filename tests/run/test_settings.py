@@ -117,7 +117,18 @@ def test_what_a_setting_decides():
     assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis", "embedded")
     assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "seed")
     assert setting_names(Use.MEASURED) == (
-        *("task", "data", "test_data", "columns", "skip_bad", "max_prompt_tokens", "max_pixels", "reward", "env", "docs"),
+        *(
+            "task",
+            "data",
+            "test_data",
+            "columns",
+            "skip_bad",
+            "max_prompt_tokens",
+            "max_pixels",
+            "reward",
+            "env",
+            "docs",
+        ),
         *("graph", "tools", "tool_turns", "tool_seconds", "tool_chars", "agent", "agent_seconds", "agent_keep"),
         *("dtype", "max_tokens", "seed", "evaluate"),
     )
