@@ -18,7 +18,7 @@ def test_prompts_are_read_in_passes_and_land_in_their_slots(monkeypatch):
     monkeypatch.setattr(module, "PREFILL", 64)
     decoder, passes = Decoder(load("tiny")), []
     whole = decoder._extend
-    decoder._extend = lambda first, tails, start, seen: (
+    decoder._extend = lambda first, tails, start, seen, shifts: (
         passes.append((len(tails), max(map(len, tails)))) or whole(first, tails, start, seen)
     )
     rng = np.random.default_rng(0)
