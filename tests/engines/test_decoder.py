@@ -19,7 +19,7 @@ def test_prompts_are_read_in_passes_and_land_in_their_slots(monkeypatch):
     decoder, passes = Decoder(load("tiny")), []
     whole = decoder._extend
     decoder._extend = lambda first, tails, start, seen, shifts: (
-        passes.append((len(tails), max(map(len, tails)))) or whole(first, tails, start, seen)
+        passes.append((len(tails), max(map(len, tails)))) or whole(first, tails, start, seen, shifts)
     )
     rng = np.random.default_rng(0)
     lengths = (5, 40, 70, 20, 30, 9)
