@@ -13,8 +13,8 @@ from palaestra.recipes.llm4rl.interactive_navigation.tree import (
     DEPTH,
     NavigationWorld,
     PrimitiveCall,
+    PrimitiveNode,
     PrimitiveTree,
-    TreeNode,
     all_calls,
     names_seen,
 )
@@ -95,7 +95,7 @@ class NavigationGame:
     def _fresh(self) -> PrimitiveTree:
         return PrimitiveTree(self.world, self.world.view(self.state), self.failed)
 
-    async def _plan(self) -> list[TreeNode]:
+    async def _plan(self) -> list[PrimitiveNode]:
         """The calls that are left of the plan; the planner is asked while none reaches the goal."""
         explore = getattr(self.world, "explore", "")
         for _ in range(DEPTH):  # a planner that names one call at a time is as deep as a path then
@@ -138,7 +138,7 @@ class NavigationGame:
         can = call is not None and call not in self.failed and not self.world.refuse(view, name, ())
         return call if can else None
 
-    async def _do(self, call: PrimitiveCall, node: TreeNode | None) -> None:
+    async def _do(self, call: PrimitiveCall, node: PrimitiveNode | None) -> None:
         """Does a call, and what follows from how it went."""
         before = names_seen(self.world, self.world.view(self.state))
         self.state, cost, success = self.world.execute(
@@ -172,7 +172,7 @@ class NavigationGame:
         if events and not self.over:
             await self._react("; ".join(events), node if not success else None)
 
-    async def _react(self, event: str, failed: TreeNode | None) -> None:
+    async def _react(self, event: str, failed: PrimitiveNode | None) -> None:
         """What an event leads to: nothing, edits, or a new tree. Where nobody answers, a call that
         failed is taken out of the tree.
         """
@@ -193,7 +193,7 @@ class NavigationGame:
         else:
             self._take_out(failed)
 
-    async def _repair(self, event: str, failed: TreeNode | None) -> None:
+    async def _repair(self, event: str, failed: PrimitiveNode | None) -> None:
         before = [n.call for n in self.tree.best()]
         reply = await self.roles.edit(self.tree, event)
         if reply is None:
@@ -209,7 +209,7 @@ class NavigationGame:
         after = [n.call for n in self.tree.best()]
         self.counts["switches"] += bool(done and after and after != before)
 
-    def _replan(self, failed: TreeNode | None = None) -> None:
+    def _replan(self, failed: PrimitiveNode | None = None) -> None:
         """A new tree; where no call is left to ask for one, the old one stays without what failed."""
         if not self.roles.left:
             self._take_out(failed)
@@ -217,7 +217,7 @@ class NavigationGame:
         self.counts["replans"] += 1
         self.tree = self._fresh()
 
-    def _take_out(self, failed: TreeNode | None) -> None:
+    def _take_out(self, failed: PrimitiveNode | None) -> None:
         if failed is not None and failed.number in self.tree.nodes:
             self.tree.prune(failed.number)
 

@@ -102,7 +102,7 @@ def checked_call(
 
 
 @dataclass
-class TreeNode:
+class PrimitiveNode:
     """One call. `view` is what it should lead to, None where it cannot be done as things are."""
 
     number: int
@@ -131,26 +131,26 @@ class PrimitiveTree:
 
     def __init__(self, world: NavigationWorld, view: Any, failed: Sequence[PrimitiveCall] = ()):
         self.world, self.view, self.failed = world, view, set(failed)
-        self.nodes: dict[int, TreeNode] = {}
+        self.nodes: dict[int, PrimitiveNode] = {}
         self.empty_here = 0
         self.refusals: list[str] = []  # why nodes of the planner's last reply were refused
         self._next = ROOT + 1
 
-    def path(self, number: int) -> list[TreeNode]:
+    def path(self, number: int) -> list[PrimitiveNode]:
         """The nodes from the root's child to a node."""
-        nodes = list[TreeNode]()
+        nodes = list[PrimitiveNode]()
         while number != ROOT:
             nodes.append(self.nodes[number])
             number = nodes[-1].parent
         return nodes[::-1]
 
-    def undone(self, number: int) -> list[TreeNode]:
+    def undone(self, number: int) -> list[PrimitiveNode]:
         return [n for n in self.path(number) if not n.done]
 
     def left(self, number: int) -> float:
         return sum(n.cost for n in self.undone(number))
 
-    def children(self, number: int) -> list[TreeNode]:
+    def children(self, number: int) -> list[PrimitiveNode]:
         return [n for n in self.nodes.values() if n.parent == number]
 
     def view_at(self, number: int) -> Any:
@@ -161,7 +161,7 @@ class PrimitiveTree:
 
     def add(
         self, parent: int, name: str, arguments: Sequence[str], cost: float, reason: str = ""
-    ) -> TreeNode:
+    ) -> PrimitiveNode:
         """A new node. Raises ValueError, with the reason, for one that is not one of a tree: an unknown
         parent, a wrong call, a call that cannot be done, failed, or leads back, or too deep or many.
         """
@@ -186,7 +186,7 @@ class PrimitiveTree:
         earlier = [self.view, *(n.view for n in self.undone(parent))]
         if any(bool(after == v) for v in earlier):
             raise ValueError(f"{call} leads back to where the plan was")
-        node = TreeNode(self._next, parent, call, float(cost), reason, view=after)
+        node = PrimitiveNode(self._next, parent, call, float(cost), reason, view=after)
         self.nodes[node.number] = node
         self._next += 1
         return node
@@ -233,7 +233,7 @@ class PrimitiveTree:
         ]
         return sorted((self.left(n.number), n.number) for n in reach if not n.done)
 
-    def best(self) -> list[TreeNode]:
+    def best(self) -> list[PrimitiveNode]:
         """The calls that are left of the cheapest plan; [] = no plan reaches the goal."""
         plans = self.plans()
         return self.undone(plans[0][1]) if plans else []
