@@ -23,6 +23,14 @@ from .mixture import (
     Mixture as Mixture,
     part_task as part_task,
 )
+from .molecules import (
+    canonical_smiles as canonical_smiles,
+    descriptor_value as descriptor_value,
+    need_rdkit as need_rdkit,
+    read_molecule as read_molecule,
+    scaffold_of as scaffold_of,
+    split_by_scaffold as split_by_scaffold,
+)
 from .options import (
     add_options as add_options,
     contains_options as contains_options,
@@ -48,6 +56,10 @@ from .phrasing import (
     plain_question as plain_question,
     question_text as question_text,
     rephrase as rephrase,
+)
+from .qrels import (
+    JudgedQueries as JudgedQueries,
+    read_qrels as read_qrels,
 )
 from .relabel import (
     FrameLabel as FrameLabel,

@@ -22,8 +22,9 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.suggest import suggestion
-from palaestra.tasks import formats, user_code
+from palaestra.tasks import formats, molecules, user_code
 from palaestra.tasks.options import has_options
+from palaestra.tasks.picture_data import folder_of, read_pictures
 from palaestra.tasks.records import Record, Records, each_record, kind
 from palaestra.types import value_class
 
@@ -49,6 +50,11 @@ SOURCES = (
     "id", "url", "source", "title", "date", "timestamp", "language", "license", "meta", "metadata",
     "domain", "split", "dump", "file_path", "author", "subset", "path", "thought",
 )  # fmt: skip
+# columns of which one makes a record a question in words, or text that is imitated
+IN_WORDS = frozenset([
+    "prompt", "messages", "demonstration", "chosen", "rejected", "response", "document", "text",
+    *PROMPTS, *CONVERSATIONS, "completion", "output", "reply",
+])  # fmt: skip
 LOOKED_AT = 64  # records, to see which columns there are
 WORKED_WORDS = 12  # more are no final answer, but how it was found
 FUNCTION = re.compile(r".+\.py:\w+")
@@ -138,19 +144,25 @@ class ColumnMap:
 
 
 class Converted:
-    """Records read in a certain way."""
+    """Records read in a certain way, with their pictures, of at most `pixels` each."""
 
-    def __init__(self, records: Records, reading: ColumnMap):
+    def __init__(self, records: Records, reading: ColumnMap, pixels: int = 0):
         self.records, self.reading, self.path = records, reading, records.path
+        self.pixels = pixels
 
     def __len__(self) -> int:
         return len(self.records)
 
     def __iter__(self) -> Iterator[Record]:
-        return map(self.reading.read, self.records, map(self.records.where, count()))
+        return map(self._read, self.records, count())
 
     def __getitem__(self, index: int) -> Record:
-        return self.reading.read(self.records[index], self.where(index))
+        return self._read(self.records[index], index)
+
+    def _read(self, record: Record, index: int) -> Record:
+        where = self.where(index)
+        read = self.reading.read(record, where)
+        return read_pictures(read, where, folder_of(self.records, index), self.pixels)
 
     def label(self, index: int) -> str:
         return self.records.label(index)
@@ -159,17 +171,42 @@ class Converted:
         return self.records.where(index)
 
 
-def convert(records: Records, columns: str, answers: bool) -> Converted:
-    """The records with the columns that Palaestra reads. `answers`: they need some."""
+def convert(records: Records, columns: str, answers: bool, pixels: int = 0) -> Converted:
+    """The records with the columns that Palaestra reads. `answers`: they need some; `pixels`: of a
+    picture, at most.
+    """
     if FUNCTION.fullmatch(columns):
         user_code.load(columns, "function")
         rows = map(called, repeat(columns), records, map(records.where, count()))
         guessed_columns = recognise(sample(rows), str(records.path), (), answers)
-        return Converted(records, replace(guessed_columns, function=columns))
+        return Converted(records, replace(guessed_columns, function=columns), pixels)
     first = sample(records)
     given = resolve(parse_columns(columns), first)
     check_there(given, first, str(records.path))
-    return Converted(records, recognise(first, str(records.path), given, answers))
+    if column := column_of_molecules(first, given):
+        return Converted(*molecule_rows(records, first, given, column))
+    return Converted(records, recognise(first, str(records.path), given, answers), pixels)
+
+
+def column_of_molecules(first: Sequence[Record], given: Sequence[Column]) -> str:
+    """The column of SMILES in a table of molecules: records without a prompt and nothing recorded."""
+    names = list(dict.fromkeys(str(k) for row in first for k in row))
+    own = next((str(c) for c in given if c.use == "smiles"), "")
+    said = {n.strip().casefold() for n in names} | {c.use for c in given}
+    return "" if said & IN_WORDS else molecules.column_of_molecules(names, own)
+
+
+def molecule_rows(
+    records: Records, first: Sequence[Record], given: Sequence[Column], column: str
+) -> tuple[Records, ColumnMap]:
+    """The molecules as records, and what is said of them."""
+    names = list(dict.fromkeys(str(k) for row in first for k in row))
+    asked = next((str(c) for c in given if c.use == "answer"), "")
+    asked = asked or molecules.column_of_property(names, column, str(records.path))
+    split = next((str(c) for c in given if c.use == "split"), "split")
+    table = molecules.molecule_table(records, column, asked, split)
+    others = tuple(c for c in given if c.use not in ("answer", "smiles", "split"))
+    return table, ColumnMap(columns=others, told=table.notes)
 
 
 def sample(records: Iterable[Record]) -> list[Record]:

@@ -85,6 +85,9 @@ from .lookup import (
 from .mistakes import (
     wrong_answer as wrong_answer,
 )
+from .molecules import (
+    MoleculeTasks as MoleculeTasks,
+)
 from .opinions import (
     Opinions as Opinions,
 )

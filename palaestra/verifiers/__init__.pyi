@@ -89,10 +89,16 @@ from .maths.expressions import (
     Countdown as Countdown,
     Math as Math,
 )
+from .molecules import (
+    DESCRIPTORS as DESCRIPTORS,
+    descriptor_named as descriptor_named,
+)
 from .ranking import (
     document_grades as document_grades,
     ndcg as ndcg,
     rank_sources as rank_sources,
+    recall as recall,
+    reciprocal_rank as reciprocal_rank,
 )
 from .registry import (
     VERIFIERS as VERIFIERS,

@@ -61,6 +61,7 @@ CARD = pl.Card(
         setting="chat models plan and report in tabletop tasks of simulators and on a robot arm"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

@@ -61,6 +61,7 @@ CARD = pl.Card(
         "in simulation and in rooms"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(
