@@ -110,7 +110,8 @@ class BuildSubgraphs:
             ctx.say(note)
         setting = SubgraphSetting(self, ctx, graph, file)
         names = [a for a in ARMS if a in {*self.arms, "none", "guide"}]
-        results = await pl.control.compare_arms(ctx, {name: setting.arm(name) for name in names})
+        runs = [setting.arm(name) for name in names]
+        results = await pl.control.compare_arms(ctx, dict(zip(names, runs, strict=True)))
         own = results["guide"]
         ctx.spend("forwards", sum(r["gnn_calls"] for r in results.values()))
         ctx.log(
