@@ -98,6 +98,17 @@ def _entries() -> tuple[Entry, ...]:
         return tuple(Entry(**row) for row in csv.DictReader(f, delimiter="\t"))
 
 
+@cache
+def domains() -> Mapping[str, tuple[str, ...]]:
+    """The methods of each field of application, by its name: "chemistry", "finance", ..."""
+    place = resources.files("palaestra").joinpath("surveys/domains.tsv")
+    found = dict[str, tuple[str, ...]]()
+    with place.open(encoding="utf-8") as f:
+        for row in csv.DictReader(f, delimiter="\t"):
+            found[row["domain"]] = (*found.get(row["domain"], ()), row["id"])
+    return found
+
+
 def rows() -> list[Entry]:
     """The 221 rows of the literature."""
     return [e for e in all_entries() if e.family not in (BASE, LOSSES)]

@@ -225,6 +225,9 @@ def listing(parser: FlagParser) -> None:
         "--family", help="only this family; base = the methods that others are based on"
     )
     parser.add_argument("--status", help="only this status")
+    parser.add_argument(
+        "--domain", help="only this field of application, such as chemistry, finance, search"
+    )
     for name, column in columns().items():
         parser.add_argument(
             f"--{name}", metavar="VALUE,...", help=f"{column.asks}: {', '.join(column.values)}"

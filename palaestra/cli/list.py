@@ -33,6 +33,12 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         if wanted and wanted not in known:
             raise UserError(f"no method has {name} {wanted!r}{suggestion_or_all(wanted, known)}")
         entries = [e for e in entries if not wanted or e[name] == wanted]
+    if given := arguments.domain:
+        if given not in (fields := catalogue.domains()):
+            raise UserError(
+                f"no methods are of the domain {given!r}{suggestion_or_all(given, fields)}"
+            )
+        entries = [e for e in entries if e["id"] in fields[given]]
     wanted = {name: getattr(arguments, name) for name in columns()}
     if any(wanted.values()):
         entries = on_axes(rows, entries, wanted)
