@@ -43,6 +43,9 @@ class Learner:
     heads: tuple[str, ...] = ()  # extra outputs of the model, e.g. "value"
     # the last decoder layers that learn, where there are no adapters; 0 = all weights do
     layers: int = 0
+    # what the learning rate is multiplied by in the parts of a model that sees pictures, tower,
+    # projector and language; 0 = the part does not learn
+    rates: Mapping[str, float] = field(default_factory=dict)
     # of models in `needs` that read more of a task than its row does, how its prompt is put
     privileged: Mapping[str, Rewrite] = field(default_factory=dict)
 

@@ -19,6 +19,7 @@ from palaestra.types import Key, rng_of, value_class
 
 __all__ = [
     "Interval",
+    "beta_quantile",
     "bounded_interval",
     "mean_interval",
     "paired_difference",
@@ -470,6 +471,16 @@ def betainc(a: float, b: float, x: float) -> float:
         if abs(fraction - before) <= 1e-16 * fraction:
             break
     return front * fraction
+
+
+def beta_quantile(p: float, a: float, b: float) -> float:
+    """What a Beta(a, b) variable stays below with probability p: bisection on `betainc`. At 10% it is
+    0.489239 of Beta(8, 4).
+    """
+    low, high = 0.0, 1.0
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if betainc(a, b, middle) < p else (low, middle)
+    return high
 
 
 # ---- many comparisons

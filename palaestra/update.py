@@ -22,6 +22,7 @@ from palaestra.models.choices import COLUMN, choices_of, read_beside, stack
 from palaestra.models.eyes import picture_columns, shown_pictures
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.master import MasterWeights, Optimizer
+from palaestra.models.tower import rate_share
 from palaestra.pictures import FIRST_PLACE, Picture
 from palaestra.schedule import Scheduled
 from palaestra.types import (
@@ -73,9 +74,16 @@ class AdamW:
         there are master weights.
         """
 
+        shares = [rate_share(p) for p in parameters]
+
         def adamw(parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
+            pairs = list(zip(parameters, shares, strict=True))
+            groups = [
+                {"params": [p for p, own in pairs if own == share], "share": share}
+                for share in dict.fromkeys(shares)
+            ]
             return torch.optim.AdamW(
-                parameters,
+                groups if len(groups) > 1 else parameters,
                 lr=0.0,
                 betas=self.betas,
                 eps=self.eps,
@@ -89,7 +97,8 @@ class AdamW:
     def set(self, optimiser: Optimizer, clock: int) -> None:
         """Before a step: what may follow a schedule."""
         for group in optimiser.param_groups:
-            group.update(lr=self.rate(clock), weight_decay=self.weight_decay)
+            lr = self.rate(clock) * group.get("share", 1.0)
+            group.update(lr=lr, weight_decay=self.weight_decay)
 
     def rate(self, clock: int) -> float:
         """Of learning, after `clock` optimiser steps."""

@@ -34,7 +34,7 @@ settings.load_profile("any machine")
 # Marks of tests that need more than `pip install '.[test]'` brings, and what raises without it.
 NEEDS = {"gym": registry, "smollm2": weights, "iverilog": check_simulator}
 # Methods whose default run needs more, by the mark.
-NEEDED_BY = {"veriprefer": "iverilog"}
+NEEDED_BY = {"veriprefer": "iverilog", "verirl": "iverilog"}
 
 
 def pytest_collection_modifyitems(config, items):

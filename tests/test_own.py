@@ -12,6 +12,7 @@ import torch
 from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.models.load import load
+from palaestra.models.model import Model
 from palaestra.needs.declared import holds, is_required
 from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.overrides import arguments
@@ -86,13 +87,28 @@ def train_on_own(entry, folder, off=False):
     return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
 
 
+def watched_models(monkeypatch):
+    """The names of the models that a run puts ids through, as it goes."""
+    read = set()
+
+    def watch(name):
+        method = getattr(Model, name)
+        monkeypatch.setattr(Model, name, lambda self, *a, **k: read.add(self.source) or method(self, *a, **k))
+
+    for name in ("hidden", "hidden_of", "logits"):
+        watch(name)
+    return read
+
+
 def shown(needs, steps):
     return [step[needs.shows] for step in steps if step.get(needs.shows) is not None]
 
 
 @pytest.mark.parametrize("entry", BUILT, ids=lambda e: e.id)
-def test_a_method_trains_on_what_a_user_brings(entry, tmp_path):
-    needs, steps = needs_of(entry), train_on_own(entry, tmp_path)
+def test_a_method_trains_on_what_a_user_brings(entry, tmp_path, monkeypatch):
+    needs, read = needs_of(entry), watched_models(monkeypatch)
+    steps = train_on_own(entry, tmp_path)
+    assert needs.policy or "tiny" not in read, f"the card of {entry.id} says that --model takes no part"
     assert any(step.get("step") == 2 for step in steps) or entry.shape != "recipe"
     if needs.shows:
         assert any(abs(x) > 0 for x in shown(needs, steps)), f"{needs.shows} never differs from 0"

@@ -220,10 +220,7 @@ def work(
         ctx.resumed, ctx.on_step = goes_on, on_step
         ctx.plan = plan_in(place, settings, runnable, ctx, origin)
         ctx = place_parts(settings, runnable, ctx)
-        ctx.say(
-            f"{settings.recipe} on {setup.problems_of(runnable, settings)} with {settings.model}, "
-            f"seed {settings.seed}; run folder {place}"
-        )
+        ctx.say(f"{setup.name_run(runnable, settings)}, seed {settings.seed}; run folder {place}")
         begun = changes(place, settings, runnable) if goes_on else []
         fresh = [] if goes_on else remarks(recipe, before, settings, runnable, given.dtype)
         judge = "" if goes_on else setup.describe_verifier(runnable, ctx.bench)

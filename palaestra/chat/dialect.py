@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
@@ -57,9 +57,12 @@ CALL_IDS = re.compile(
     r"[A-Za-z0-9]{9}"
 )  # a policy's other ids are not shown again: some refuse them
 
-Talk: TypeAlias = list[dict[str, str]]
-# text or a picture, and the message whose content it is; None = the template's
-Parts: TypeAlias = list[tuple[str | Picture, int | None]]
+Talk: TypeAlias = list[dict[str, Any]]
+# text, or ids of a picture's places, and the message whose content it is; None = the template's
+Parts: TypeAlias = list[tuple[str | tuple[int, ...], int | None]]
+Slots: TypeAlias = list[
+    tuple[str, int]
+]  # texts that stand in a template's slots, and whose they are
 Tokens: TypeAlias = list[tuple[int, int | None]]  # id, and the same
 
 
@@ -77,6 +80,17 @@ class Piece:
     pictures: tuple[Picture, ...] = ()  # those that ids are places of
 
 
+class PictureSpelling(Protocol):
+    """How a vision-language model's own processor and chat template write pictures."""
+
+    mark: str
+    """What the template writes where a picture stands."""
+
+    def spell(self, picture: Picture) -> Sequence[str | tuple[int, ...]]:
+        """What stands in the place of the mark: text, and between it ids of the picture's places."""
+        ...
+
+
 def no_pictures(picture: Picture) -> int:
     """Raises UserError: nothing here sees."""
     raise UserError(
@@ -88,16 +102,17 @@ class Chat:
     """The dialect of a chat template. `end` closes a turn; `rewrites` says what the template
     changes in old replies, `opening` is what its header already writes of a reply, such as
     "<think>\\n". `notes` are lines about the template that a run should say. `places` says how many
-    places a picture takes.
+    places a picture takes; with a `sight` the template and the processor of the model write it.
     """
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
         places: Callable[[Picture], int] = no_pictures,
+        sight: PictureSpelling | None = None,
     ):
         self.tokenizer: Any = tokenizer
-        self.places = places
+        self.places, self.sight = places, sight
         self.name = tokenizer.name_or_path or "the tokenizer"
         self.specials = specials(tokenizer)
         self._special_ids = frozenset(self.specials.values())
@@ -262,58 +277,99 @@ class Chat:
         """The tokens to append, each with the message whose content it spells."""
         if not (first or closed or say):
             return []
-        text = self._rendered(self._talk(say, first), tools)
+        slots: Slots = []
+        text = self._rendered(self._talk(say, first, slots), tools)
         pieces = SLOT.split(text)  # template, number, template, ..., number, template
-        slots = [int(n) for n in pieces[1::2]]
-        for i, m in enumerate(say):
-            if m.content.strip() and slots.count(i) != 1:
+        numbers = [int(n) for n in pieces[1::2]]
+        for i, (core, owner) in enumerate(slots):
+            if core and numbers.count(i) != 1:
                 raise UserError(
-                    f"the chat template of {self.name} leaves out a message of the role {m.role!r}"
+                    f"the chat template of {self.name} leaves out a message of the role "
+                    f"{say[owner].role!r}"
                 )
         _, end, after = pieces[0].partition(self.tokenizer.convert_ids_to_tokens(self.end))
-        parts: Parts = [(after if closed and end and not first else pieces[0], None)]
-        for i, template in zip(slots, pieces[2::2], strict=True):
-            parts += [*self._content_parts(say[i], i), (template, None)]
+        written = [after if closed and end and not first else pieces[0], *pieces[2::2]]
+        shown = [p for m in say for p in m.pictures] if self.sight else []
+        parts = self._template_parts(written[0], shown)
+        for n, template in zip(numbers, written[1:], strict=True):
+            parts += self._content_parts(say[slots[n][1]], *slots[n])
+            parts += self._template_parts(template, shown)
+        if shown:
+            raise UserError(
+                f"the chat template of {self.name} leaves out a picture of its messages"
+            )
         header = str(parts[-1][0])
         if self.opening and header.endswith(self.opening):
             parts[-1:] = [(header.removesuffix(self.opening), None), (self.opening, OPENING)]
         return self._spell(parts)
 
-    def _content_parts(self, message: Message, owner: int) -> Parts:
-        """The content, where it has pictures in pieces with these between them."""
-        text = self._content(message)
-        if not message.pictures:
+    def _template_parts(self, text: str, shown: list[Picture]) -> Parts:
+        """What the template writes, with the next of the pictures, which are taken out of the list, in
+        the place of each mark of one.
+        """
+        if self.sight is None or not shown:
+            return [(text, None)]
+        before, *rest = text.split(self.sight.mark, len(shown))
+        parts: Parts = [(before, None)]
+        for after in rest:
+            parts += [(x, None) for x in self.sight.spell(shown.pop(0))]
+            parts.append((after, None))
+        return parts
+
+    def _content_parts(self, message: Message, text: str, owner: int) -> Parts:
+        """A text of the content, where it has pictures that no template writes in pieces with these
+        between them.
+        """
+        if not message.pictures or self.sight:
             return [(text, owner)]
         first, *rest = text.split(PICTURE_MARK)
         shown = zip(message.pictures, rest, strict=True)
-        return [(first, owner), *((x, owner) for pair in shown for x in pair)]
+        ids = ((p.ids(self.places(p)), after) for p, after in shown)
+        return [(first, owner), *((x, owner) for pair in ids for x in pair)]
 
     def _content(self, message: Message) -> str:
         core = message.content.strip()
         quoted = self._quotes and message.role == "tool"
         return json.dumps(core, ensure_ascii=False)[1:-1] if quoted else core
 
-    def _talk(self, say: tuple[Message, ...], first: bool) -> Talk:
+    def _talk(self, say: tuple[Message, ...], first: bool, slots: Slots) -> Talk:
         """The messages with slots for contents, in roles that the template takes."""
         talk: Talk = []
         for i, m in enumerate(say):
-            core = m.content.strip()
-            content = m.content.replace(core, f"~slot{i}~", 1) if core else m.content
+            content = self._slotted(m, i, slots)
             role, content = self._role(m.role, content, late=bool(talk) or not first)
             if role == "tool":
                 talk.append(_result(content, m.name, m.call_id))
             elif talk and talk[-1]["role"] == role and "repeats" not in self.habits:
-                talk[-1]["content"] += f"\n\n{content}"
+                talk[-1]["content"] = _joined(talk[-1]["content"], "\n\n", content)
             else:
                 talk.append({"role": role, "content": content})
         return talk if first else [*_talk_of("user", "assistant"), *talk]
 
-    def _role(self, role: str, content: str, late: bool) -> tuple[str, str]:
+    def _slotted(self, message: Message, owner: int, slots: Slots) -> Any:
+        """The content with a slot, which joins `slots`, in the place of its text; with pictures that
+        the template writes, parts as transformers' templates take them.
+        """
+
+        def slot(text: str) -> str:
+            core = text.strip()
+            slots.append((core, owner))
+            return text.replace(core, f"~slot{len(slots) - 1}~", 1) if core else text
+
+        if not (message.pictures and self.sight):
+            slotted = slot(message.content)
+            slots[-1] = (self._content(message), owner)
+            return slotted
+        first, *rest = message.content.split(PICTURE_MARK)
+        text = lambda x: [{"type": "text", "text": slot(x)}] if x.strip() else []
+        return text(first) + [part for x in rest for part in ({"type": "image"}, *text(x))]
+
+    def _role(self, role: str, content: Any, late: bool) -> tuple[str, Any]:
         """A role the template does not know speaks as the user."""
         if role not in ROLES:
             raise UserError(f"a message has the role {role!r}; roles are {', '.join(ROLES)}")
         if role == "tool" and "tool" not in self.habits:
-            return "user", f"tool: {content}"
+            return "user", _joined("tool", ": ", content)
         if role == "system" and ("late system" if late else "system") not in self.habits:
             return "user", content
         return role, content
@@ -348,9 +404,9 @@ class Chat:
         tokens: Tokens = []
         run, owners = "", []
         for text, owner in parts:
-            if isinstance(text, Picture):
+            if isinstance(text, tuple):
                 tokens += self._read(run, owners)
-                tokens += [(i, owner) for i in text.ids(self.places(text))]
+                tokens += [(i, owner) for i in text]
                 run, owners = "", []
                 continue
             at = 0
@@ -453,6 +509,14 @@ class Chat:
             return self._speaking(talk).startswith(seen)
         except REFUSALS:
             return False
+
+
+def _joined(before: Any, between: str, after: Any) -> Any:
+    """Two contents as one, a list of parts where one of them is."""
+    if isinstance(before, str) and isinstance(after, str):
+        return before + between + after
+    parts = [x if isinstance(x, list) else [{"type": "text", "text": x}] for x in (before, after)]
+    return [*parts[0], {"type": "text", "text": between}, *parts[1]]
 
 
 def text_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:

@@ -6,6 +6,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -34,6 +35,7 @@ REFUSALS = (
 )
 LONGEST = 10.0  # seconds of computing that a rendering may take; common ones take a thousandth
 _REPLIED = {"role": "assistant", "content": "~reply~"}
+_PROBE = "~text~"
 GLANCE = 0.5  # seconds between looks at the clock
 
 
@@ -50,9 +52,11 @@ def render(
     name = tokenizer.name_or_path or "the tokenizer"
     shown = [t.json() for t in tools] or None
     source = tokenizer.get_chat_template(None if tokenizer.chat_template else PLAIN, shown)
+    named = tokenizer.special_tokens_map
+    alone = reads_parts_alone(source, tuple(sorted((k, str(v)) for k, v in named.items())))
     variables = {
-        **tokenizer.special_tokens_map,
-        "messages": [dict(m) for m in messages],
+        **named,
+        "messages": [as_parts(m) if alone else dict(m) for m in messages],
         "tools": shown,
         "documents": None,
         "add_generation_prompt": speak,
@@ -70,6 +74,31 @@ def render(
             "computing; mend its chat_template, or take another model"
         )
     return text
+
+
+def as_parts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with its text as a list of one part."""
+    content = message.get("content")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return {**message, "content": parts}
+
+
+@lru_cache(64)
+def reads_parts_alone(source: str, named: tuple[tuple[str, str], ...]) -> bool:
+    """Whether a template, with its special tokens, writes contents that are lists of parts and
+    leaves out those that are text, as some of vision-language models do.
+    """
+
+    def shows(content: Any) -> bool:
+        messages = [{"role": "user", "content": content}]
+        variables = {**dict(named), "messages": messages, "tools": None, "documents": None}
+        try:
+            work = lambda: render_template(source, variables | {"add_generation_prompt": False})
+            return _PROBE in (_within(LONGEST, work) or "")
+        except (*REFUSALS, Excess):
+            return False
+
+    return not shows(_PROBE) and shows([{"type": "text", "text": _PROBE}])
 
 
 class Watched:

@@ -75,6 +75,7 @@ EXTRAS = {
     "mcp": (("mcp",), "--tools mcp:..., the tools of an MCP server"),
     "search": (("bm25s",), "the tasks wiki, wiki-2 and wiki-far, and searches in tools"),
     "z3": (("z3",), "the search nl-fl-hybrid"),
+    "milp": (("scipy",), "the integer programs of sequoia"),
     "duckdb": (("duckdb",), "the verifier sql-duckdb"),
     "translation": (("sacrebleu",), "the verifiers translation and translation-mix"),
     "submit": (("ray", "aiohttp_cors"), "palaestra submit"),

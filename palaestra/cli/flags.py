@@ -16,7 +16,7 @@ from palaestra.cli.flag_forms import (
     whole_numbers,
 )
 from palaestra.cli.game_flags import play, serve, tournament
-from palaestra.cli.needs_flags import init, needs
+from palaestra.cli.needs_flags import guide, init, needs
 from palaestra.cli.weight_flags import edit, merge, study
 from palaestra.ledger.axes import columns
 from palaestra.ledger.files import TIERS
@@ -578,6 +578,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "show": show,
     "needs": needs,
     "init": init,
+    "guide": guide,
     "explain": explain,
     "compare": compare,
     "reproduce": reproduce,

@@ -28,6 +28,11 @@ def tournament(parser: FlagParser) -> None:
         help="deals of each pair; each is played twice, with the seats swapped (default: 32)")  # fmt: skip
     add("--out", metavar="DIR", help="folder of the games; the same command goes on there "
         "(default: runs/tournament-WORLD-sSEED)")  # fmt: skip
+    add(
+        "--exact",
+        action="store_true",
+        help="exploitability of models in tic-tac-toe too, which takes minutes",
+    )
     run_flags(parser)
 
 

@@ -20,3 +20,19 @@ def init(parser: FlagParser) -> None:
     add("folder", metavar="DIR", help="a new folder")
     add("words", nargs="*", metavar="ARGUMENT=VALUE", help="arguments of the method")
     json_flag(parser)
+
+
+def guide(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add("action", choices=("init",), help="init: write a description of a simulator to correct")
+    add("simulator", metavar="SIM", help="gymnasium:ID or FILE.py:NAME, as sim= of a method")
+    add("--goal", default="", metavar="TEXT", help="what is wanted, in words")
+    add(
+        "--asked",
+        default="",
+        metavar="MODEL",
+        help="who gives the names: endpoint(url='...',model='...'), a model's folder or "
+        "transcript:FILE; without it they are numbered",
+    )
+    add("--out", metavar="FILE.toml", default="simulator.toml", help="a new file")
+    json_flag(parser)

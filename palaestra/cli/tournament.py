@@ -26,6 +26,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             arguments.n,
             arguments.temperature,
             out,
+            exact=arguments.exact,
             talk=not arguments.json,
         )
     if not arguments.json:

@@ -26,6 +26,7 @@ from palaestra.run.origin import check_files
 from palaestra.run.trust import KEY_FIELD, check_code
 from palaestra.settings import commands, overrides, reading
 from palaestra.settings.fields import Settings
+from palaestra.store.folder import loading_class
 from palaestra.view.report import parts_below
 
 MOST_NUMBERS = 12  # that are told beside the held-out problems
@@ -118,7 +119,7 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
         lines += [
             "",
             f"model    {model}",
-            f"         transformers.AutoModelForCausalLM.from_pretrained({model!r})",
+            f"         transformers.{loading_class(model)}.from_pretrained({model!r})",
         ]
     if best := summary.get("best"):
         value = f"{best['measure']} {best['value']:.3g} after step {best['step']}"

@@ -23,6 +23,11 @@ from .bandits import (
 from .coverage import (
     Coverage as Coverage,
 )
+from .description import (
+    SimulatorDescription as SimulatorDescription,
+    describe as describe,
+    read_description as read_description,
+)
 from .driving import (
     CarFollowing as CarFollowing,
 )

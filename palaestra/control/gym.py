@@ -95,6 +95,17 @@ class GymSimulator:
             obs[i], over_n[i] = self._flat(seen), ended or (cut and self._steps < self.horizon)
         return self._state(obs, over_n), paid_n[:, None], over_n
 
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """[O] the least and the largest that each number of an observation may be."""
+        flat = self._spaces.flatten_space(self._space)
+        return np.asarray(flat.low, float), np.asarray(flat.high, float)
+
+    @property
+    def environment(self) -> Any:
+        """One of the copies, without its wrappers."""
+        return self._envs[0].unwrapped
+
     def close(self) -> None:
         for env in self._envs:
             env.close()

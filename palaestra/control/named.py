@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from palaestra.control.description import describe, read_description
 from palaestra.control.gym import GymSimulator
 from palaestra.control.parallel import ParallelSimulator
 from palaestra.control.simulators import Simulator
@@ -14,10 +16,14 @@ from palaestra.tasks.user_code import load
 def simulator_by_name(spec: str) -> Simulator:
     """A simulator from text: gymnasium:ID (or gym:ID), an environment of Gymnasium, or FILE.py:NAME,
     where a file has a simulator in arrays, a class or function without arguments that makes one, or
-    one that makes an environment of Gymnasium or a parallel one of PettingZoo.
+    one that makes an environment of Gymnasium or a parallel one of PettingZoo. FILE.toml is one of
+    these with what is said of it there, see `SimulatorDescription`.
 
     Raises UserError for anything else.
     """
+    if spec.endswith(".toml"):
+        said = read_description(Path(spec).expanduser())
+        return describe(simulator_by_name(said.simulator), said, spec)
     for prefix in ("gymnasium:", "gym:"):
         if spec.startswith(prefix):
             return GymSimulator(spec.removeprefix(prefix))

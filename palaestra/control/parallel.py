@@ -87,6 +87,11 @@ class ParallelSimulator:
             over_n[i] = not env.agents and not at_limit
         return self._state(obs, over_n), paid_nA, over_n
 
+    @property
+    def environment(self) -> Any:
+        """One of the copies, without its wrappers."""
+        return self._envs[0].unwrapped
+
     def close(self) -> None:
         for env in self._envs:
             env.close()

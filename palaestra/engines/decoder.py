@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from palaestra.engines.rows import ANY, Product, RowRule, join, rule_for
 from palaestra.models import blockwise
 from palaestra.models.eyes import Seen
 from palaestra.models.load import Model
+from palaestra.models.tower import mutual
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
 FEW = RowRule(4, 4)  # queries: a single one is a decode step, which has an operator of its own
@@ -104,9 +106,11 @@ class Decoder:
         tails: Sequence[Sequence[int]],
         start: Sequence[int],
         seen: Seen | None = None,
+        shifts: Sequence[np.ndarray] = (),
     ) -> Tensor:
         """[n, V] logits after tails[i], whose tokens take positions start[i], ... of slot first +
-        i. `seen` are the pictures whose places are among them.
+        i. `seen` are the pictures whose places are among them; `shifts` [3, T] how far each of the
+        tokens is turned beyond its position, where pictures are grids.
         """
         tokens, i = [], 0
         while i < len(tails):
@@ -116,7 +120,7 @@ class Decoder:
             ):
                 longest = max(longest, len(tails[j]))
                 j += 1
-            tokens.append(self._extend(first + i, tails[i:j], start[i:j], seen))
+            tokens.append(self._extend(first + i, tails[i:j], start[i:j], seen, shifts[i:j]))
             i = j
         return torch.cat(tokens)
 
@@ -126,6 +130,7 @@ class Decoder:
         tails: Sequence[Sequence[int]],
         start: Sequence[int],
         seen: Seen | None,
+        shifts: Sequence[np.ndarray],
     ) -> Tensor:
         device = self.model.device
         q = (self.queries() or FEW).up(max(map(len, tails)))
@@ -134,22 +139,31 @@ class Decoder:
         last_n = torch.tensor([len(t) - 1 for t in tails], device=device)
         upto = max(s + len(t) for s, t in zip(start, tails, strict=True))
         at_nq = at_nq.clamp(max=self.cache.length - 1)
-        return self._run(first, ids_nq, at_nq, upto, last_n, seen)
+        shift = None
+        if shifts:
+            filled = [np.pad(x, ((0, 0), (0, q - x.shape[1])), "edge") for x in shifts]
+            shift = torch.from_numpy(np.stack(filled, 1)).to(device)
+        return self._run(first, ids_nq, at_nq, upto, last_n, seen, shift)
 
     @torch.no_grad()
-    def step(self, tokens: Sequence[int], at: Sequence[int]) -> Tensor:
-        """[n, V] logits after tokens[i], which takes position at[i] of slot i; good until the next
-        step.
+    def step(
+        self, tokens: Sequence[int], at: Sequence[int], shift: Sequence[int] | None = None
+    ) -> Tensor:
+        """[n, V] logits after tokens[i], which takes position at[i] of slot i, and is turned by
+        shift[i] more; good until the next step.
         """
-        put_2n, upto = torch.tensor([tokens, at]).to(self.model.device), max(at) + 1
+        rows = [tokens, at] if shift is None else [tokens, at, shift]
+        put_2n, upto = torch.tensor(rows).to(self.model.device), max(at) + 1
         return self.graphs.step(self, put_2n, upto) if self.graphs else self.forward(put_2n, upto)
 
     def forward(self, put_2n: Tensor, upto: int) -> Tensor:
-        """A step that puts tokens put_2n[0] at positions put_2n[1]; rows see at most the first
-        `upto` columns of their slots.
+        """A step that puts tokens put_2n[0] at positions put_2n[1], with shifts put_2n[2] where it
+        has a third row; rows see at most the first `upto` columns of their slots.
         """
-        token_n, at_n = put_2n
-        return self._run(0, token_n[:, None], at_n[:, None], upto, torch.zeros_like(at_n))
+        token_n, at_n, *more = put_2n
+        shift = more[0][:, None].expand(3, -1, -1) if more else None
+        last = torch.zeros_like(at_n)
+        return self._run(0, token_n[:, None], at_n[:, None], upto, last, shift_3nq=shift)
 
     def _run(
         self,
@@ -159,6 +173,7 @@ class Decoder:
         upto: int,
         last_n: Tensor,
         seen: Seen | None = None,
+        shift_3nq: Tensor | None = None,
     ) -> Tensor:
         columns = round_up(upto)
         self.cache.place(first, at_nq, columns)
@@ -168,14 +183,18 @@ class Decoder:
             x_nqD = self.model.embed(ids_nq, seen) if seen else self.compact.embed(ids_nq)
             hidden = self.compact.hidden(x_nqD, at_nq, past_nqL, self.cache, self.model.added)
             return (self.outputs() or ANY).apply(self.model.logits, hidden[every, last_n]).float()
+        if seen is not None and self.model.is_mutual:
+            at_nqq = at_nq.clamp(max=columns - 1)[:, None].expand(-1, at_nq.shape[1], -1)
+            seeing = past_nqL.to(torch.uint8)
+            past_nqL = seeing.scatter_reduce(2, at_nqq, mutual(ids_nq).to(torch.uint8), "amax") > 0
+        # no longer than what counts: some architectures look at the longest
+        position = at_nq.clamp(max=upto - 1)
         with self.linears:
             hidden = self.model.hidden(
                 ids_nq,
                 seen,
                 attention_mask=past_nqL[:, None],
-                position_ids=at_nq.clamp(
-                    max=upto - 1
-                ),  # no longer than what counts: some architectures look at the longest
+                position_ids=position if shift_3nq is None else position + shift_3nq,
                 cache=self.cache,
                 **self.grouped,
             )

@@ -59,8 +59,9 @@ class Graphs:
         self._capture = self._fresh()
 
     def step(self, decoder: Steps, put_2n: Tensor, upto: int) -> Tensor:
-        """[n, V] logits after tokens put_2n[0] at positions put_2n[1] < upto of slots 0..n-1; good
-        until the next step.
+        """[n, V] logits after tokens put_2n[0] at positions put_2n[1] < upto of slots 0..n-1, with the
+        shifts of a third row where there is one, which all steps of a model have; good until the
+        next step.
         """
         cache, n = decoder.cache, put_2n.shape[1]
         if self._cache != (
@@ -72,7 +73,7 @@ class Graphs:
         self._met[shape] += 1
         if self.able and shape not in self._made and self._met[shape] > LAUNCHES:
             try:
-                self._made[shape] = self._captured(decoder, *shape)
+                self._made[shape] = self._captured(decoder, len(put_2n), *shape)
             except RuntimeError as error:
                 self.able = False
                 logging.getLogger(__name__).warning(
@@ -92,10 +93,12 @@ class Graphs:
         assert self._logits is not None
         return self._logits[:n]
 
-    def _captured(self, decoder: Steps, n: int, upto: int) -> tuple[Tensor, GraphReplay]:
+    def _captured(
+        self, decoder: Steps, kinds: int, n: int, upto: int
+    ) -> tuple[Tensor, GraphReplay]:
         logits, held_2n = (
             self._logits,
-            torch.zeros(2, n, dtype=torch.long, device=decoder.model.device),
+            torch.zeros(kinds, n, dtype=torch.long, device=decoder.model.device),
         )
         held_2n[1] = decoder.cache.length - 1
 

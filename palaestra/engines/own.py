@@ -27,6 +27,7 @@ from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
 from palaestra.errors import Fault, UserError
 from palaestra.models.eyes import Seen
+from palaestra.models.grid import no_grid, shifts
 from palaestra.models.heap import give_back
 from palaestra.models.load import Model
 from palaestra.pictures import Picture, by_digest, need_text_alone, pictures_in
@@ -48,6 +49,8 @@ class SampleRequest:
     versions: list[tuple[int, int]] = field(default_factory=list)  # (token, version) of later ones
     moved: bool = False  # the weights did, under way: what its slot holds is of no weights
     given: tuple[int, ...] = ()  # what it says, where it is only scored
+    # [3, T + 1] how far its prompt, and what follows, is turned beyond its places; None = not at all
+    shift: np.ndarray | None = None
 
     @property
     def length(self) -> int:
@@ -68,7 +71,7 @@ class OwnEngine:
 
     def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
         self.model, self.slots, self.cache_mb = model, slots, cache_mb
-        self.dialect = Chat(model.tokenizer, model.places)
+        self.dialect = Chat(model.tokenizer, model.places, model.sight)
         self.decoder = Decoder(model)
         self.prefixes = Prefixes()
         self._added = model.added  # what steers the model; see `activations.steered`
@@ -192,8 +195,15 @@ class OwnEngine:
         pictures: tuple[Picture, ...] = (),
     ) -> asyncio.Future[Completion]:
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        turned = None
+        if self.model.has_grids:
+            seen = Seen.of(pictures, self.model.device)
+            grids = self.model.grids(seen)
+            turned = shifts(prompt, grids or no_grid)
         self._waiting.append(
-            SampleRequest(prompt, sampling, uniform_T, done, pictures=pictures, given=given)
+            SampleRequest(
+                prompt, sampling, uniform_T, done, pictures=pictures, given=given, shift=turned
+            )
         )
         if self._pump is None or self._pump.done():
             self._pump = asyncio.ensure_future(self._serve())
@@ -276,7 +286,8 @@ class OwnEngine:
         start = self._reuse(prompts, first, first + len(entering), most)
         tails = [p[n:] for p, n in zip(prompts, start, strict=True)]
         seen = Seen.of((p for r in entering for p in r.pictures), self.model.device)
-        logits = self.decoder.extend(first, tails, start, seen)
+        turned = self._shifts(entering[: len(prompts)], start)
+        logits = self.decoder.extend(first, tails, start, seen, turned)
         self.read_tokens += sum(map(len, prompts)) - sum(start)
         if others:
             slots = range(first + len(prompts), first + len(entering))
@@ -290,6 +301,14 @@ class OwnEngine:
         self._settings = None
         self._take(logits[[number[r.prompt] for r in entering]], entering, self._asked(entering))
         self._retire()
+
+    def _shifts(self, leaders: list[SampleRequest], start: list[int]) -> list[np.ndarray]:
+        """[3, T] of the tokens that are read of each prompt, where pictures are grids; else none."""
+        if not self.model.has_grids:
+            return []
+        return [
+            r.shift[:, n:-1] for r, n in zip(leaders, start, strict=True) if r.shift is not None
+        ]
 
     def _entering(self) -> tuple[list[SampleRequest], int]:
         """Waiting requests that have room now, and how many slots there may be when they are in."""
@@ -352,8 +371,13 @@ class OwnEngine:
         if not self._running:
             return
         self.decode_steps += 1
+        shift = (
+            [int(r.shift[0, -1]) for r in self._running if r.shift is not None]
+            if self.model.has_grids
+            else None
+        )
         logits = self.decoder.step(
-            [r.ids[-1] for r in self._running], [r.length - 1 for r in self._running]
+            [r.ids[-1] for r in self._running], [r.length - 1 for r in self._running], shift
         )
         if self._settings is None:
             self._settings = self._asked(self._running)

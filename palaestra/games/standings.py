@@ -49,6 +49,7 @@ def tournament(
     model: str | Path = "tiny",
     n: int = DEALS,
     temperature: float = 1.0,
+    exact: bool = False,
     out: str | Path | None = None,
     talk: bool = False,
     **settings: Unpack[EvaluateKeywords],
@@ -61,6 +62,7 @@ def tournament(
         model: the player "policy": a name, or a folder.
         n: deals of each pair; each is played twice, with the seats swapped.
         temperature: of models.
+        exact: exploitability of models also in tic-tac-toe, whose 4,520 boards take minutes.
         out: a folder for the games, which goes on where it was stopped; None = they are not kept.
         talk: notes on standard error.
         settings: those of `evaluate`: max_tokens, seed, device, ...
@@ -75,7 +77,13 @@ def tournament(
     check_keywords(tournament, EvaluateKeywords, settings)
     with settings_of_call(model, settings, out) as chosen:
         return tournament_given(
-            in_world(chosen, world), players, n, temperature, Path(out) if out else None, talk=talk
+            in_world(chosen, world),
+            players,
+            n,
+            temperature,
+            Path(out) if out else None,
+            exact=exact,
+            talk=talk,
         )
 
 
@@ -96,6 +104,7 @@ def tournament_given(
     temperature: float,
     out: Path | None,
     *,
+    exact: bool = False,
     talk: bool = True,
 ) -> dict[str, Any]:
     """See `tournament`."""
@@ -117,7 +126,7 @@ def tournament_given(
         lines = run_blocking(play_all(ctx, makers, seats, deals, kept, out))
         summary = summarise(lines, players, seats)
         for name in players:
-            found = exploitability_of(ctx, name)
+            found = exploitability_of(ctx, name, exact)
             summary["players"][name] |= {} if found is None else {"exploitability": found}
     finally:
         ctx.close()

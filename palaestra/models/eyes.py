@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
 from palaestra.errors import UserError
+from palaestra.models.grid import GridOf
+from palaestra.models.tower import Tower
 from palaestra.pictures import FIRST_PLACE, PLACE_BITS, Picture, by_digest, pictures_in
 from palaestra.types import Batch, Row, rng_of
 
@@ -71,10 +73,12 @@ def _norm(x: Tensor) -> Tensor:
 
 def count_places(eyes: Any, picture: Picture, of: str) -> int:
     """How many places a picture takes. Raises UserError where it cannot be seen."""
+    if isinstance(eyes, Tower):
+        return eyes.places(picture)
     if not isinstance(eyes, Eyes):
         raise UserError(
-            f"{of} has no eyes, and a prompt holds a picture; train it with heads=('{EYES}',), or "
-            "start from a model that was"
+            f"{of} has no eyes, and a prompt holds a picture; take a vision-language model, train it "
+            f"with heads=('{EYES}',), or start from a model that was"
         )
     if picture.shape != (SIDE, SIDE, CHANNELS):
         raise UserError(
@@ -87,11 +91,12 @@ def count_places(eyes: Any, picture: Picture, of: str) -> int:
 @dataclass(frozen=True)
 class Seen:
     """The pictures of a forward pass, each once: digests [M] in rising order, uint8 pixels
-    [M, H, W, C].
+    [M, H, W, C], and where they are of unequal size the height and width [M, 2] that are theirs.
     """
 
     digest_M: Tensor
     pixels_MHWC: Tensor
+    size_M2: Tensor | None = None
 
     @classmethod
     def of(cls, pictures: Iterable[Picture], device: torch.device) -> Seen | None:
@@ -100,12 +105,16 @@ class Seen:
         if not known:
             return None
         digests = sorted(known)
-        pixels = np.stack([pixels_of(known[d]) for d in digests])
-        return cls(torch.tensor(digests, device=device), torch.from_numpy(pixels).to(device))
+        pixels, size = _stack([known[d] for d in digests])
+        return cls(
+            torch.tensor(digests, device=device),
+            pixels.to(device),
+            None if size is None else size.to(device),
+        )
 
     @classmethod
     def in_batch(cls, batch: Batch) -> Seen | None:
-        """Those of a batch's columns "picture" and "pixels"; None where it has no such."""
+        """Those of a batch's columns "picture", "pixels" and "extent"; None where it has no such."""
         if "picture" not in batch.columns:
             return None
         digest_N, pixels_NHWC = batch["picture"].flatten(), batch["pixels"].flatten(0, 1)
@@ -113,23 +122,76 @@ class Seen:
         first_M = torch.empty_like(digest_M).scatter_(
             0, which_N, torch.arange(len(digest_N), device=digest_N.device)
         )
-        return cls(digest_M, pixels_NHWC[first_M])
+        size = batch["extent"].flatten(0, 1)[first_M] if "extent" in batch.columns else None
+        return cls(digest_M, pixels_NHWC[first_M], size)
 
-    def embed(self, eyes: Eyes, ids_BT: Tensor, text_BTD: Tensor) -> Tensor:
+    def picture(self, at: int) -> Picture:
+        """One of them, without what fills it up."""
+        pixels = self.pixels_MHWC[at]
+        if self.size_M2 is not None:
+            height, width = self.size_M2[at].tolist()
+            pixels = pixels[:height, :width]
+        height, width, channels = pixels.shape
+        return Picture(shape=(height, width, channels), data=pixels.cpu().numpy().tobytes())
+
+    def embed(self, eyes: Eyes | Tower, ids_BT: Tensor, text_BTD: Tensor) -> Tensor:
         """[B, T, D]: the embeddings of tokens, and at the places of pictures what the eyes make of
         these. Raises UserError for a place of a picture that is not here.
         """
+        return self.inputs(eyes, ids_BT, text_BTD)["inputs_embeds"]
+
+    def inputs(self, eyes: Eyes | Tower, ids_BT: Tensor, text_BTD: Tensor) -> dict[str, Any]:
+        """What a decoder of transformers takes: `embed`, and where the eyes give more features than
+        one vector a place, these for its first layers.
+        """
         on_BT = ids_BT >= FIRST_PLACE
         if not on_BT.any():
-            return text_BTD
+            return {"inputs_embeds": text_BTD}
         place_N = ids_BT[on_BT] - FIRST_PLACE
         digest_K, which_N = (place_N >> PLACE_BITS).unique(return_inverse=True)
         at_K = torch.searchsorted(self.digest_M, digest_K).clamp(max=len(self.digest_M) - 1)
         if not torch.equal(self.digest_M[at_K], digest_K):
             raise UserError("the pixels of a picture are not here; give them with the tokens")
-        looked_KPD = eyes(self.pixels_MHWC[at_K]).to(text_BTD.dtype)
-        found_ND = looked_KPD[which_N, place_N & ((1 << PLACE_BITS) - 1)]
-        return text_BTD.masked_scatter(on_BT[..., None], found_ND)
+        number_N = place_N & ((1 << PLACE_BITS) - 1)
+        if isinstance(eyes, Tower):
+            looked = [eyes.look(self.picture(k)) for k in at_K.tolist()]
+            before = torch.tensor([0, *map(len, looked[:-1])], device=ids_BT.device).cumsum(0)
+            found_NF = torch.cat(looked)[before[which_N] + number_N]
+        else:
+            found_NF = eyes(self.pixels_MHWC[at_K])[which_N, number_N]
+        first_ND, *deep = found_NF.to(text_BTD.dtype).split(text_BTD.shape[-1], -1)
+        found = {"inputs_embeds": text_BTD.masked_scatter(on_BT[..., None], first_ND)}
+        return found | (
+            {"visual_pos_masks": on_BT, "deepstack_visual_embeds": deep} if deep else {}
+        )
+
+    def grid_of(self, tower: Tower) -> GridOf:
+        """The grids of their places, by digest."""
+        at = {d: i for i, d in enumerate(self.digest_M.tolist())}
+
+        def grid(digest: int) -> tuple[int, int]:
+            if digest not in at:
+                raise UserError("the pixels of a picture are not here; give them with the tokens")
+            return tower.grid(self.picture(at[digest]))
+
+        return grid
+
+
+def _stack(pictures: Sequence[Picture]) -> tuple[Tensor, Tensor | None]:
+    """uint8 [M, H, W, C], filled up with zeros, and the sizes [M, 2] where these differ. Raises
+    UserError for different numbers of channels.
+    """
+    shapes = {p.shape for p in pictures}
+    if len({channels for _, _, channels in shapes}) > 1:
+        raise UserError(f"pictures of one batch have different shapes: {sorted(shapes)}")
+    if len(shapes) == 1:
+        pixels = np.frombuffer(b"".join(p.data for p in pictures), np.uint8).copy()
+        return torch.from_numpy(pixels).view(len(pictures), *shapes.pop()), None
+    height, width, channels = (max(s[i] for s in shapes) for i in range(3))
+    filled = torch.zeros(len(pictures), height, width, channels, dtype=torch.uint8)
+    for room, p in zip(filled, pictures, strict=True):
+        room[: p.shape[0], : p.shape[1]] = torch.from_numpy(pixels_of(p).copy())
+    return filled, torch.tensor([p.shape[:2] for p in pictures])
 
 
 def pixels_of(picture: Picture) -> np.ndarray:
@@ -145,7 +207,8 @@ def shown_pictures(row: Row, ids_T: np.ndarray) -> tuple[Picture, ...]:
 
 def picture_columns(pictures: Sequence[tuple[Picture, ...]]) -> dict[str, Tensor]:
     """Digests "picture" [B, P] and "pixels" [B, P, H, W, C] in uint8 of the pictures of each row,
-    the last one again where there are fewer; nothing where there is none.
+    the last one again where there are fewer, and where sizes differ "extent" [B, P, 2], the height
+    and width of each; nothing where there is none.
     """
     by_digest(p for row in pictures for p in row)
     every = next((row for row in pictures if row), None)
@@ -154,11 +217,9 @@ def picture_columns(pictures: Sequence[tuple[Picture, ...]]) -> dict[str, Tensor
     most = max(map(len, pictures))
     # a row without any holds one that none of its places is of
     filled = [(*row, *[(row or every)[-1]] * (most - len(row))) for row in pictures]
-    shapes = {p.shape for row in filled for p in row}
-    if len(shapes) > 1:
-        raise UserError(f"pictures of one batch have different shapes: {sorted(shapes)}")
-    pixels = np.frombuffer(b"".join(p.data for row in filled for p in row), np.uint8).copy()
-    return {
+    pixels, size = _stack([p for row in filled for p in row])
+    columns = {
         "picture": torch.tensor([[p.digest for p in row] for row in filled]),
-        "pixels": torch.from_numpy(pixels).view(len(filled), most, *shapes.pop()),
+        "pixels": pixels.view(len(filled), most, *pixels.shape[1:]),
     }
+    return columns if size is None else {**columns, "extent": size.view(len(filled), most, 2)}

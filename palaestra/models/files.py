@@ -11,20 +11,34 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.utils import logging
 
 from palaestra.errors import UserError
-from palaestra.models.limits import check_files
+from palaestra.models.limits import check_files, file_of
 
 CLASSIFIER = "ForSequenceClassification"  # how such architectures end
+# where a processor keeps its settings, beside those of the tokenizer
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 NO_CODE = {"trust_remote_code": False}  # said aloud: left unsaid, transformers asks at the terminal
 
 
 def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str) -> Any:
-    """The causal model of a directory or hub id; every weight must come from its files."""
+    """The causal model of a directory or hub id, with its tower where it sees pictures; every weight
+    must come from its files.
+    """
+    sees = reads_pictures(AutoConfig.from_pretrained(where, **NO_CODE))
+    architecture: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = architecture.from_pretrained(
             where,
             dtype=dtype,
             attn_implementation=attn_implementation,
@@ -59,6 +73,34 @@ def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str)
 def _classifies(module: Any) -> bool:
     """Whether a model was saved as a sequence classifier, as reward models of the hub are."""
     return any(str(a).endswith(CLASSIFIER) for a in module.config.architectures or ())
+
+
+def reads_pictures(config: Any) -> bool:
+    """Whether a configuration is that of a vision-language model, and was not saved as its language
+    part alone.
+    """
+    texts = any(str(a).endswith("ForCausalLM") for a in config.architectures or ())
+    known = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    return known and hasattr(config, "vision_config") and not texts
+
+
+def read_processor(where: Path | str, config: Any, tokenizer: PreTrainedTokenizerBase) -> Any:
+    """The processor of a vision-language model of a directory or hub id, without its part for
+    videos; None where there are no files of one. It shares the tokenizer.
+    """
+    if not any(file_of(where, name) for name in PROCESSOR_FILES):
+        return None
+    if type(config) not in PROCESSOR_MAPPING:
+        return None
+    whole: Any = PROCESSOR_MAPPING[type(config)]
+    parts = [n for n in whole.get_attributes() if n in ("image_processor", "tokenizer")]
+    # its part for videos asks for torchvision when it is loaded
+    kind: Any = type(whole.__name__, (whole,), {"get_attributes": classmethod(lambda _: parts)})
+    processor = kind.from_pretrained(where, **NO_CODE)
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = processor.chat_template
+    processor.tokenizer = tokenizer
+    return processor
 
 
 def read_tokenizer(where: Path | str) -> PreTrainedTokenizerBase:

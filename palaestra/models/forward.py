@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from palaestra.models.choices import Replying, with_texts
 from palaestra.models.eyes import Seen
+from palaestra.models.grid import layout_shifts
 from palaestra.models.inside.attention import SCORES, attention_scores
 from palaestra.models.inside.features import FEATURES, HiddenPlaces
 from palaestra.models.layout import Fork, Layout
@@ -202,10 +203,13 @@ def packed_hidden(
     whole = torch.ones(
         1, 1, 1, 1, dtype=torch.bool, device=row_N.device
     )  # a finished mask: the layout has the real ones
+    seen, position = Seen.in_batch(batch), layout.position[None]
+    if grids := model.grids(seen):
+        position = (layout.position + layout_shifts(layout, batch, forks, grids))[:, None]
     run = model.hidden(
         layout.ids[None],
-        Seen.in_batch(batch),
-        position_ids=layout.position[None],
+        seen,
+        position_ids=position,
         attention_mask=whole,
         layout=layout,
     )

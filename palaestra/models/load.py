@@ -22,6 +22,7 @@ from palaestra.models.embedded import FOLDERS
 from palaestra.models.files import (
     explain_failures,
     read_module,
+    read_processor,
     read_tokenizer,
     silence_transformers,
 )
@@ -66,6 +67,7 @@ def load(
         module = read_module(base, DTYPES[dtype], attn_implementation)
         if base != where:
             module = put_on(module, Path(where) / ADAPTER)
+        processor = read_processor(base, module.config, tokenizer)
     try:
         module = module.to(device)
     except (RuntimeError, AssertionError) as error:
@@ -74,7 +76,8 @@ def load(
         torch.cuda.set_device(module.device)
         # it plans anew for every shape, and every micro-batch has its own
         torch.backends.cuda.enable_cudnn_sdp(False)
-    model = Model(name, lora(module) if lora else module, tokenizer, str(where))
+    adapted = lora(module) if lora else module
+    model = Model(name, adapted, tokenizer, str(where), processor=processor)
     load_heads(model, where)
     check_numbers(model)
     check_tokens(model)
@@ -253,6 +256,8 @@ def save(model: Model, directory: str | Path) -> None:
         if weights is not None:
             describe_classifier(model, directory / "config.json")
         model.tokenizer.save_pretrained(directory)
+        if model.processor is not None:
+            model.processor.save_pretrained(directory)
     if model.adapted and not model.bare:
         save_adapters(model, directory)
     else:

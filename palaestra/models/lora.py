@@ -50,7 +50,7 @@ class LoRA:
         config = LoraConfig(
             r=self.rank,
             lora_alpha=self.alpha,
-            target_modules=list(targets),
+            target_modules=_places(module, targets),
             task_type="CAUSAL_LM",
             fan_in_fan_out=_is_transposed(module, targets),
         )
@@ -86,6 +86,16 @@ def _linear_names(module: nn.Module) -> tuple[str, ...]:
     """Last names of the linear layers within the decoder layers."""
     inner = [m for layer in layers_of(module) for m in layer.named_modules()]
     return tuple(sorted({n.rpartition(".")[2] for n, m in inner if isinstance(m, _KINDS)}))
+
+
+def _places(module: nn.Module, targets: tuple[str, ...]) -> list[str]:
+    """What peft is told: last names, or whole ones where a tower has layers of the same names, which
+    get no adapters.
+    """
+    own = {id(m) for layer in layers_of(module) for m in layer.modules()}
+    named = [(n, m) for n, m in module.named_modules() if n.rpartition(".")[2] in targets]
+    within = [n for n, m in named if id(m) in own]
+    return within if len(within) < len(named) else list(targets)
 
 
 def _is_transposed(module: nn.Module, targets: tuple[str, ...]) -> bool:

@@ -25,10 +25,12 @@ from palaestra.chat.template import end_of_turn
 from palaestra.errors import UserError
 from palaestra.models.eyes import EYES, Eyes, Seen, count_places
 from palaestra.models.files import explain_failures, read_module, silence_transformers
+from palaestra.models.grid import GridOf, batch_shifts
 from palaestra.models.heads import Q_HEADS, SLOW, ActionValueHead, VocabularyHead, head
 from palaestra.models.inside.latent import PREFIX, LatentHead
 from palaestra.models.inside.residual import hooked, layers_of
 from palaestra.models.packed import enable
+from palaestra.models.tower import Tower, mutual
 from palaestra.pictures import FIRST_PLACE, Picture
 
 NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones)
@@ -66,6 +68,8 @@ class Model:
     bare: bool = False
     # vectors [D] added between its layers, by place; see `activations.steered`
     added: Mapping[int, Tensor] = field(default_factory=dict)
+    # of a vision-language model, as transformers reads it beside the weights
+    processor: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: what was worked out from it is worked out there again."""
@@ -163,7 +167,7 @@ class Model:
         sources: list[Any] = [
             end_of_turn(self.tokenizer),
             self.tokenizer.eos_token_id,
-            config.eos_token_id,
+            getattr(config, "eos_token_id", None),
         ]
         sources.append(generation.eos_token_id if generation else None)
         ids = {
@@ -178,18 +182,18 @@ class Model:
     @cached_property
     def packs(self) -> bool:
         """Runs rows without padding and shared prompts once; see `packed`."""
-        return enable(self.causal)
+        return not self.is_mutual and enable(self.causal)
 
     def hidden(
         self, ids_BT: Tensor, seen: Seen | None = None, cache: Cache | None = None, **options: Any
     ) -> Tensor:
         """[B, T, D] after the last norm. `seen` are the pictures whose places are among the ids.
         The cache holds the past and takes the tokens. Options go to the decoder: positions, mask.
+        Without positions, rows begin with their first token.
         """
         with self._without_adapters(), self._between_layers({}):
-            return self._decoder(
-                **self._inputs(ids_BT, seen), **with_cache(self._decoder, cache), **options
-            ).last_hidden_state
+            given = {**self._inputs(ids_BT, seen, options), **options}
+            return self._decoder(**given, **with_cache(self._decoder, cache)).last_hidden_state
 
     def hidden_of(
         self, embeddings_BTD: Tensor, cache: Cache | None = None, **options: Any
@@ -218,29 +222,73 @@ class Model:
         """[B, H, T, T] of every layer, where the attention implementation gives its maps."""
         with self._without_adapters(), self._between_layers({}):
             return self._decoder(
-                **self._inputs(ids_BT, seen), use_cache=False, output_attentions=True
+                **self._inputs(ids_BT, seen, {}), use_cache=False, output_attentions=True
             ).attentions
 
-    def _inputs(self, ids_BT: Tensor, seen: Seen | None) -> dict[str, Tensor]:
+    def _inputs(
+        self, ids_BT: Tensor, seen: Seen | None, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Tokens as they are where there are no pictures."""
-        return (
-            {"input_ids": ids_BT} if seen is None else {"inputs_embeds": self.embed(ids_BT, seen)}
-        )
+        if seen is None:
+            return {"input_ids": ids_BT}
+        inputs = seen.inputs(self._need_eyes(), ids_BT, self._embed_text(ids_BT))
+        if self.is_mutual and "attention_mask" not in options:
+            T = ids_BT.shape[1]
+            past_TT = torch.ones(T, T, dtype=torch.bool, device=ids_BT.device).tril()
+            inputs["attention_mask"] = (past_TT | mutual(ids_BT))[:, None]
+        grids = self.grids(seen)
+        if grids is None or "position_ids" in options:
+            return inputs
+        at_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
+        return {**inputs, "position_ids": at_T + batch_shifts(ids_BT, grids)[..., :-1]}
 
     def embed(self, ids_BT: Tensor, seen: Seen) -> Tensor:
         """[B, T, D]: embeddings of tokens, and of places of pictures. Raises UserError where one
         is not among those seen, or the model has no eyes.
         """
+        return seen.embed(self._need_eyes(), ids_BT, self._embed_text(ids_BT))
+
+    def _embed_text(self, ids_BT: Tensor) -> Tensor:
+        """[B, T, D], anything at places of pictures."""
+        return self.causal.get_input_embeddings()(ids_BT.where(ids_BT < FIRST_PLACE, 0))
+
+    def _need_eyes(self) -> Eyes | Tower:
         if self.eyes is None:
             raise UserError(f"{self.name} has no eyes, and a row holds a picture")
-        text_BTD = self.causal.get_input_embeddings()(ids_BT.where(ids_BT < FIRST_PLACE, 0))
-        return seen.embed(self.eyes, ids_BT, text_BTD)
+        return self.eyes
 
     @property
-    def eyes(self) -> Eyes | None:
+    def has_grids(self) -> bool:
+        """Whether pictures move the positions of what follows them; see `grid`."""
+        return self.sight is not None and self.sight.has_grid
+
+    @property
+    def is_mutual(self) -> bool:
+        """Whether the places of a picture see each other, whichever comes first."""
+        return self.sight is not None and self.sight.is_mutual
+
+    def grids(self, seen: Seen | None) -> GridOf | None:
+        """The grids of pictures by digest; None where positions are places."""
+        tower = self.sight if seen is not None and self.has_grids else None
+        return seen.grid_of(tower) if seen is not None and tower is not None else None
+
+    @property
+    def eyes(self) -> Eyes | Tower | None:
         """What it sees pictures with; None = it reads text alone."""
         eyes = self.heads.get(EYES)
-        return eyes if isinstance(eyes, Eyes) else None
+        return eyes if isinstance(eyes, Eyes) else self.tower
+
+    @cached_property
+    def tower(self) -> Tower | None:
+        """Of a vision-language model: its own. Raises UserError for one that is not supported."""
+        return None if self.processor is None else Tower(self.causal, self.processor, self.name)
+
+    @property
+    def sight(self) -> Tower | None:
+        """How its prompts have pictures written, where a processor writes them; None = eyes of the
+        project's own take them as they are.
+        """
+        return self.eyes if isinstance(self.eyes, Tower) else None
 
     def places(self, picture: Picture) -> int:
         """How many places a picture takes in a row. Raises UserError where it cannot be seen."""
@@ -394,6 +442,11 @@ class Model:
         for name, p in self.module.named_parameters():
             p.copy_(saved[name])
 
+    def add_eyes(self) -> None:
+        """A head that sees pictures, where the model has nothing that does."""
+        if self.eyes is None:
+            self.add_head(EYES)
+
     def add_head(self, name: str) -> nn.Module:
         """The head of that name, made if there is none."""
         if name not in self.heads:
@@ -424,6 +477,7 @@ def trainable_copy(model: Model, share: bool = False) -> Model:
         model.source,
         heads,
         model.recompute,
+        processor=model.processor,
     )
 
 
@@ -432,9 +486,16 @@ def frozen_copy(model: Model) -> Model:
     with their base.
     """
     heads = {n: _freeze(h) for n, h in model.heads.items()}
-    if model.bare or (model.adapted and _is_untouched(model.module)):
-        return Model(model.name, model.module, model.tokenizer, model.source, heads, bare=True)
-    return Model(model.name, _freeze(model.module), model.tokenizer, model.source, heads)
+    same = model.bare or (model.adapted and _is_untouched(model.module))
+    return Model(
+        model.name,
+        model.module if same else _freeze(model.module),
+        model.tokenizer,
+        model.source,
+        heads,
+        bare=same,
+        processor=model.processor,
+    )
 
 
 def _freeze(module: nn.Module) -> nn.Module:

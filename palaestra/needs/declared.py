@@ -195,6 +195,8 @@ class Requirements:
         own: arguments, fields and settings ("reward", "max_tokens") of the two steps that the
             conformance test trains on a user's file; "endpoint" is what a chat endpoint replies
             there, which then stands for the models that are required.
+        policy: whether the run's own model (`--model`) takes part; False = it is no language model
+            that is trained or measured, and one that is given is refused.
     """
 
     columns: tuple[NeededColumn, ...] = (PROMPT, ANSWER)
@@ -204,6 +206,7 @@ class Requirements:
     shows: str = ""
     off: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[str, Any] = field(default_factory=dict)
+    policy: bool = True
 
 
 def holds(when: Arguments, arguments: Mapping[str, Any]) -> bool:

@@ -68,7 +68,7 @@ def own_command(
         words.append("--data FILE.jsonl")
     required: list[NeededModel | NeededPlace] = [*needs.models, *needs.places]
     words += [given_by(need) for need in required if is_required(need, arguments)]
-    return " ".join([*words, "--model DIR"])
+    return " ".join([*words, *(["--model DIR"] if needs.policy else [])])
 
 
 def lines(

@@ -23,6 +23,10 @@ from .critique import (
     CritiqueThenScore as CritiqueThenScore,
     Critiqued as Critiqued,
 )
+from .designs import (
+    AsDesign as AsDesign,
+    digits_design as digits_design,
+)
 from .intrinsic import (
     AnswerProbability as AnswerProbability,
     Endogenous as Endogenous,

@@ -29,6 +29,9 @@ from .overoptimisation import (
 from .pair_exam import (
     PairExam as PairExam,
 )
+from .ranking_exam import (
+    RankingExam as RankingExam,
+)
 from .study import (
     Study as Study,
 )

@@ -85,6 +85,7 @@ from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.plans import ExpertPlans
+from palaestra.worlds.query import WriteQuery
 from palaestra.worlds.question import Question
 from palaestra.worlds.rerank import CHOOSE_PASSAGES, Rerank
 from palaestra.worlds.retrieval import OwnSearch, Retriever
@@ -108,10 +109,11 @@ SEARCHES: Mapping[str, type[Search]] = {
 }
 REWRITE = "rewrite"  # likewise
 RERANK = "rerank"  # likewise
+QUERY = "query"  # likewise, as those that follow a ranking: `palaestra.run.ranking_rooms`
 GRAPH = "graph"  # likewise; --graph means it
-RETRIEVES = (*SEARCHES, REWRITE, RERANK, GRAPH)  # what --docs goes with
+RETRIEVES = (*SEARCHES, REWRITE, RERANK, QUERY, GRAPH)  # what --docs goes with
 # for which --tools are not tools of a model that asks questions
-TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK)
+TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -159,6 +161,10 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
     "queries": (QueryTasks, lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False)),
+    "json-queries": (
+        lambda: QueryTasks(name="json-queries", json=True),
+        lambda: WriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
+    ),
     "reading": (ReadingTasks, lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False)),
     "shop": (
         ShopTasks,
@@ -255,6 +261,7 @@ def from_data(
     judged: bool = False,
     skip: str = "",
     longest: int = 0,
+    pixels: int = 0,
     instruction: str = "",
     recipe: Any = None,
 ) -> Bench:
@@ -269,6 +276,7 @@ def from_data(
             verifier, or not at all.
         skip: how many records may be left out, see `palaestra.tasks.omissions`.
         longest: tokens of the prompts that a run uses; 0 = any.
+        pixels: of a picture, at most; 0 = a million.
         instruction: what stands behind the prompts, see `Recipe`; "" = nothing.
         recipe: whose own verifier judges answers where no reward is named, and whose draw may ask
             that each line alone decides whether it is held out; None = any.
@@ -284,6 +292,7 @@ def from_data(
         columns=columns,
         skip=skip,
         longest=longest,
+        max_pixels=pixels,
         instruction=instruction,
         by_line=splits_by_line(recipe),
     )
@@ -338,6 +347,7 @@ def rows_of(
         columns=settings.columns,
         skip=settings.skip_bad,
         longest=settings.max_prompt_tokens,
+        max_pixels=settings.max_pixels,
         instruction=instruction,
         shown=shown,
     )

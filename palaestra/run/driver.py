@@ -29,6 +29,7 @@ from palaestra.errors import Fault, Paused, Stopped, UserError
 from palaestra.method import Recipe
 from palaestra.models.eyes import EYES
 from palaestra.models.load import trainable_copy, weights_sha256
+from palaestra.models.tower import set_rates
 from palaestra.models.vocabulary import check_vocabulary
 from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.collect import Sample
@@ -54,6 +55,7 @@ from palaestra.store import checkpoint, rollouts
 from palaestra.terminal.display import Progress, Pulse
 from palaestra.terminal.streams import is_unheard
 from palaestra.types import Metrics, Result, State
+from palaestra.update import AdamW
 
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
@@ -223,7 +225,7 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
     """`prepare` without the optimisers."""
     for name, learner in recipe.learners.items():
         if name in ctx.models and EYES in learner.heads:
-            ctx.model(name).add_head(EYES)  # first, as references are copies and see as it does
+            ctx.model(name).add_eyes()  # first, as references are copies and see as it does
     measured = {name for learner in recipe.learners.values() for name, _ in learner.needs}
     for name, source in recipe.references.items():
         if name not in ctx.models and not isinstance(source, Snapshots):
@@ -237,9 +239,17 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
         if name not in ctx.models:
             ctx.models[name] = trainable_copy(ctx.model("policy"), share=True)
         for head in learner.heads:
-            ctx.model(name).add_head(head)
+            ctx.model(name).add_eyes() if head == EYES else ctx.model(name).add_head(head)
         if learner.layers:
             ctx.model(name).freeze_below(learner.layers)
+        if learner.rates:
+            if not isinstance(learner.optimiser, AdamW) and set(learner.rates.values()) - {0, 1}:
+                raise UserError(
+                    f"rates: {type(learner.optimiser).__name__} has one rate for all weights; give "
+                    "parts 0 or 1"
+                )
+            model = ctx.model(name)
+            set_rates(model.module, model.causal, learner.rates, model.name)
 
 
 def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog | None]:

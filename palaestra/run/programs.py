@@ -81,19 +81,22 @@ def check_budget(ctx: RunContext) -> dict[str, float]:
 
 async def once(ctx: RunContext, name: str, make: Callable[[], Any]) -> Any:
     """What `make` gives, as it is read from JSON: the same whether it was made now or before a
-    kill. So is what it spent.
+    kill. So is what it spent. What was made for another number of steps is made anew.
     """
     file = None if ctx.out is None else ctx.out / FOLDER / f"{name}.json"
+    steps = ctx.budget.get("steps")
     if file is not None and file.is_file():
         record = json.loads(file.read_text())
-        spend_all(ctx, record["spent"])
-        return record["value"]
+        if record.get("steps") == steps:
+            spend_all(ctx, record["spent"])
+            return record["value"]
+        ctx.say(f"{name} was made for another number of steps and is made anew")
     before = total(ctx)
     made = make()
     value = await made if inspect.isawaitable(made) else made
     spent = {k: v - before.get(k, 0) for k, v in total(ctx).items() if v != before.get(k, 0)}
     try:
-        text = json.dumps({"value": value, "spent": spent}, allow_nan=True)
+        text = json.dumps({"value": value, "spent": spent, "steps": steps}, allow_nan=True)
     except TypeError as error:
         raise UserError(f"part {name!r} of a program is kept as JSON, and {error}") from None
     if file is not None:

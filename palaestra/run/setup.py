@@ -24,7 +24,13 @@ from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.own_verifier import names_of, own_verifier
 from palaestra.run.study import holds_out, study_of
-from palaestra.run.unmet import arguments_of_run, check_models, check_needs, partly_there
+from palaestra.run.unmet import (
+    arguments_of_run,
+    check_models,
+    check_needs,
+    needs_of_recipe,
+    partly_there,
+)
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import INTERPRETER, TASK, Settings, flag_of
 from palaestra.settings.overrides import arguments, build, read_arguments
@@ -194,6 +200,14 @@ def card_of(method: str) -> Card:
         return Card(title="")
 
 
+def name_run(runnable: Any, settings: Settings) -> str:
+    """The method, its problem and the model that learns, where a language model does."""
+    needs = needs_of_recipe(settings.recipe)
+    if needs is not None and not needs.policy:
+        return settings.recipe
+    return f"{settings.recipe} on {problems_of(runnable, settings)} with {settings.model}"
+
+
 def problems_of(runnable: Any, settings: Settings) -> str:
     """What is learned, for people: of a pipeline whose parts have problems of their own, each
     part's.
@@ -353,6 +367,8 @@ def check_problem_settings(settings: Settings) -> None:
     for name in ("skip_bad", "max_prompt_tokens"):
         if getattr(settings, name):
             raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
+    if settings.max_pixels:
+        raise UserError("--max-pixels needs --data: it makes pictures of your own smaller")
 
 
 def bench_of(
@@ -387,6 +403,7 @@ def bench_of(
             judged=judged,
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
+            pixels=settings.max_pixels,
             instruction=instruction,
             recipe=recipe,
         )

@@ -62,12 +62,13 @@ def needs_under(
 
 
 def check_models(settings: Settings, arguments: Mapping[str, Any]) -> None:
-    """Raises UserError for the first model that the method cannot act without. This comes before
-    data are read: a judge stands for the answers that they lack.
+    """Raises UserError for the first model that the method cannot act without, or has no use for. This
+    comes before data are read: a judge stands for the answers that they lack.
     """
     needs = needs_of_recipe(settings.recipe)
     if needs is not None:
         refuse(settings, unmet_models(needs, settings, arguments))
+        refuse(settings, idle_model(needs, settings, arguments))
 
 
 def check_needs(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) -> None:
@@ -120,6 +121,17 @@ def unmet_models(
         brought = settings.task.partition("(")[0] in model.built_in
         if inert and not brought and is_required(model, arguments):
             yield missing_model(model)
+
+
+def idle_model(
+    needs: Requirements, settings: Settings, arguments: Mapping[str, Any]
+) -> Iterator[str]:
+    """That a model is given to a method which trains and measures none, and asks another one."""
+    roles = [m.argument for m in needs.models]
+    asked = any(getattr(arguments.get(role), "model", "") == "policy" for role in roles)
+    if not needs.policy and not asked and settings.model != Settings().model:
+        cure = f"; {roles[0]}={settings.model} names the one that it asks" if roles else ""
+        yield f"has no use for --model, as no language model learns in it{cure}"
 
 
 def unmet(

@@ -236,3 +236,11 @@ def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> list[tuple[
             else [(path.removeprefix("set."), json.dumps(given, default=str))]
         )
     return pairs
+
+
+def loading_class(model: str) -> str:
+    """The name of the class of transformers that loads a saved model: a processor lies beside one
+    that sees pictures.
+    """
+    sees = (Path(model) / "processor_config.json").is_file()
+    return "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"

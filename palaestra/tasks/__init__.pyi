@@ -57,6 +57,10 @@ from .phrasing import (
     question_text as question_text,
     rephrase as rephrase,
 )
+from .qrels import (
+    JudgedQueries as JudgedQueries,
+    read_qrels as read_qrels,
+)
 from .relabel import (
     FrameLabel as FrameLabel,
     relabel_frames as relabel_frames,

@@ -24,6 +24,7 @@ from palaestra.errors import UserError
 from palaestra.suggest import suggestion
 from palaestra.tasks import formats, molecules, user_code
 from palaestra.tasks.options import has_options
+from palaestra.tasks.picture_data import folder_of, read_pictures
 from palaestra.tasks.records import Record, Records, each_record, kind
 from palaestra.types import value_class
 
@@ -143,19 +144,25 @@ class ColumnMap:
 
 
 class Converted:
-    """Records read in a certain way."""
+    """Records read in a certain way, with their pictures, of at most `pixels` each."""
 
-    def __init__(self, records: Records, reading: ColumnMap):
+    def __init__(self, records: Records, reading: ColumnMap, pixels: int = 0):
         self.records, self.reading, self.path = records, reading, records.path
+        self.pixels = pixels
 
     def __len__(self) -> int:
         return len(self.records)
 
     def __iter__(self) -> Iterator[Record]:
-        return map(self.reading.read, self.records, map(self.records.where, count()))
+        return map(self._read, self.records, count())
 
     def __getitem__(self, index: int) -> Record:
-        return self.reading.read(self.records[index], self.where(index))
+        return self._read(self.records[index], index)
+
+    def _read(self, record: Record, index: int) -> Record:
+        where = self.where(index)
+        read = self.reading.read(record, where)
+        return read_pictures(read, where, folder_of(self.records, index), self.pixels)
 
     def label(self, index: int) -> str:
         return self.records.label(index)
@@ -164,19 +171,21 @@ class Converted:
         return self.records.where(index)
 
 
-def convert(records: Records, columns: str, answers: bool) -> Converted:
-    """The records with the columns that Palaestra reads. `answers`: they need some."""
+def convert(records: Records, columns: str, answers: bool, pixels: int = 0) -> Converted:
+    """The records with the columns that Palaestra reads. `answers`: they need some; `pixels`: of a
+    picture, at most.
+    """
     if FUNCTION.fullmatch(columns):
         user_code.load(columns, "function")
         rows = map(called, repeat(columns), records, map(records.where, count()))
         guessed_columns = recognise(sample(rows), str(records.path), (), answers)
-        return Converted(records, replace(guessed_columns, function=columns))
+        return Converted(records, replace(guessed_columns, function=columns), pixels)
     first = sample(records)
     given = resolve(parse_columns(columns), first)
     check_there(given, first, str(records.path))
     if column := column_of_molecules(first, given):
         return Converted(*molecule_rows(records, first, given, column))
-    return Converted(records, recognise(first, str(records.path), given, answers))
+    return Converted(records, recognise(first, str(records.path), given, answers), pixels)
 
 
 def column_of_molecules(first: Sequence[Record], given: Sequence[Column]) -> str:

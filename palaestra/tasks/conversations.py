@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.tasks.picture_data import split_content, with_pictures
 from palaestra.tasks.records import describe_value, kind
 from palaestra.tasks.tool_data import THOUGHTS, write_calls
 from palaestra.types import Message, value_class
@@ -144,7 +145,8 @@ def _message(value: Any, field: str, where: str) -> Message:
         raise UserError(f"{where}: {field}.role is {describe_value(role)}; use {', '.join(ROLES)}")
     for mark in MARKS:
         _check_mark(given.get(mark), role, f"{where}: {field}.{mark}")
-    content = join_parts(given.get("content"), where, f"{field}.content")
+    content, pictures = split_content(given.get("content"))
+    content = join_parts(content, where, f"{field}.content")
     calls = write_calls(given, where, field)
     thought = _thought(given, where, field) if thoughts else ""
     if calls and (content is None or not str(content).strip()):
@@ -152,7 +154,8 @@ def _message(value: Any, field: str, where: str) -> Message:
     content = read_text(content, where, f"{field}.content")
     if content.lstrip().startswith("<think>"):
         thought = ""  # the content has it already
-    return Message(role=role, content=thought + "\n".join(filter(None, (content, calls))))
+    text = thought + "\n".join(filter(None, (content, calls)))
+    return with_pictures(text, pictures, role, f"{where}: {field}")
 
 
 def _thought(given: Mapping[str, Any], where: str, field: str) -> str:
@@ -177,7 +180,9 @@ def join_parts(content: Any, where: str, field: str) -> Any:
     for part in content:
         if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
             what = part.get("type", "?") if isinstance(part, Mapping) else kind(part)
-            raise UserError(f"{where}: {field} has a part {what!r}; only parts of text are read")
+            raise UserError(
+                f"{where}: {field} has a part {what!r}; only text and, in messages of a prompt, pictures are read"
+            )
     return "".join(part["text"] for part in content)
 
 

@@ -43,6 +43,7 @@ from palaestra.tasks.domains import DomainTasks, domain_tasks
 from palaestra.tasks.molecules import check_same_cut
 from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.phrasing import ask_for_form
+from palaestra.tasks.picture_data import READ, digests, place_pictures
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
 from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, held_out_mask
@@ -84,6 +85,7 @@ class FileTasks:
     instruction: str = ""
     by_line: bool = False
     shown: tuple[str, ...] = ()
+    max_pixels: int = 0  # of a picture, which is made smaller; 0 = a million
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.path))
@@ -173,7 +175,7 @@ class FileTasks:
     def splits(self) -> Mapping[str, SplitRecords]:
         """The records of each split, less the omissions."""
         where = (self.path, self.test, self.answers, os.getcwd())
-        how = (*where, self.columns, self.skip, self.by_line, self.shown)
+        how = (*where, self.columns, self.skip, self.by_line, self.shown, self.max_pixels)
         return load(*how) if not self.omissions else load_without(self.omissions, *how)
 
 
@@ -232,7 +234,7 @@ class Scan:
 @lru_cache(maxsize=16)
 def load(
     path: str, test: str, answers: bool, folder: str, columns: str = "", skip: str = "",
-    by_line: bool = False, shown: tuple[str, ...] = (),
+    by_line: bool = False, shown: tuple[str, ...] = (), pixels: int = 0,
 ) -> Mapping[str, SplitRecords]:  # fmt: skip
     """Reads and checks every record once, and decides who is held out. `folder` is where relative
     paths start.
@@ -247,9 +249,10 @@ def load(
     trained = _only(path, opened, "train")
     if beside is None:
         check_rows(path, trained)
-    rows = scan(trained, answers, columns, skip, shown)
+    how = (answers, columns, skip, shown, pixels)
+    rows = scan(trained, *how)
     if beside is not None:
-        held = scan(beside, answers, columns, skip, shown)
+        held = scan(beside, *how)
         check_same_cut(rows.records, held.records)
         return {"train": rows.part(rows.everything), "test": held.part(held.everything)}
     marked = (rows.split_N >= 0).any()
@@ -279,17 +282,16 @@ def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
 
 
 def scan(
-    records: Records, answers: bool, columns: str = "", skip: str = "", shown: tuple[str, ...] = ()
-) -> Scan:
+    records: Records, answers: bool, columns: str = "", skip: str = "",
+    shown: tuple[str, ...] = (), pixels: int = 0,
+) -> Scan:  # fmt: skip
     """One pass: every record is checked and looked at for silent faults, and what the split needs is
     kept (42 bytes a record).
     """
-    converted = convert(records, columns, answers)
-    prompts, ids, splits, answered, choices = array("Q"), array("Q"), array("b"), array("b"), False
-    rows = array("q")
-    seen = Preflight(exact=answers)
-    faults = RecordFaults()
-    tools: set[str] = set()
+    converted = convert(records, columns, answers, pixels)
+    prompts, ids, splits, answered = array("Q"), array("Q"), array("b"), array("b")
+    rows, choices, tools = array("q"), False, set[str]()
+    seen, faults = Preflight(exact=answers), RecordFaults()
     for i, record in enumerate(with_notes(each_record(converted), records.path, len(records))):
         try:
             if isinstance(record, UserError):
@@ -301,7 +303,7 @@ def scan(
             continue
         rows.append(i)
         beside = (str(task.meta.get(column, "")) for column in shown)
-        said = (x for m in task.prompt for x in (m.role, m.content))
+        said = (x for m in task.prompt for x in (m.role, m.content, *digests((m,))))
         prompt = seed_of(("prompt", *said, *beside))
         prompts.append(prompt)
         ids.append(seed_of((task.id,)))
@@ -420,7 +422,8 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
         record = {**record, **shown_parts(record)}
     system = _system(record, where, reading)
     prompt, own_meta = _prompt(record, where, len(system), reading)
-    meta = {k: to_plain(v) for k, v in record.items() if k not in COLUMNS} | own_meta
+    prompt = place_pictures(prompt, record, where)
+    meta = {k: to_plain(v) for k, v in record.items() if k not in (*COLUMNS, READ)} | own_meta
     return Task(
         id=label if identity is None else str(identity),
         prompt=options.add_options((*system, *prompt), meta),

@@ -167,7 +167,7 @@ class TableKey:
 @declare(
     columns=(
         ("smiles", str, "a molecule, as SMILES"),
-        ("scaffold", str, "its Bemis-Murcko scaffold; empty without a ring"),
+        ("murcko_scaffold", str, "its Bemis-Murcko scaffold; empty without a ring"),
         ("property", str, "the name of the property that is asked for"),
     )
 )
@@ -360,7 +360,7 @@ def _row(
     )
     beside = {str(k): v for k, v in row.items() if k not in (key.smiles, key.asked, key.split)}
     own = {"prompt": f"{asked}\n{smiles}", "answer": answer, "smiles": smiles, "split": split}
-    return {**beside, **own, "scaffold": scaffold_of(smiles), "property": key.asked}
+    return {**beside, **own, "murcko_scaffold": scaffold_of(smiles), "property": key.asked}
 
 
 def check_same_cut(trained: Any, held: Any) -> None:

@@ -99,7 +99,8 @@ class Preflight:
         self.n += 1
         if cut:
             self._count("cut", i)
-        prompt = "\n".join(m.content for m in task.prompt if m.role != "system")
+        spoken = [m for m in task.prompt if m.role != "system"]
+        prompt = "\n".join(m.shown if m.pictures else m.content for m in spoken)
         self._characters(i, prompt, "prompt")
         answer = task.answer
         gold = answer if isinstance(answer, str) else "" if answer is None else str(answer)
@@ -336,7 +337,7 @@ class Preflight:
 
 def excerpt(task: Task, answer: bool) -> str:
     """The start of a prompt or an answer, with what is invisible in it escaped."""
-    text = str(task.answer) if answer and task.answer is not None else task.prompt[-1].content
+    text = str(task.answer) if answer and task.answer is not None else task.prompt[-1].shown
     strange = any(p.search(text) for p in (INVISIBLE, SPACES, ALIKE)) or FOREIGN.fullmatch(text)
     escaped = ascii if strange else repr
     return escaped(text if len(text) <= EXCERPT else text[:EXCERPT] + "...")

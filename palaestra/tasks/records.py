@@ -288,6 +288,10 @@ class Joined:
         n, at = self._place(index)
         return self.parts[n].where(at)
 
+    def part_of(self, index: int) -> Records:
+        """The file of a record."""
+        return self.parts[self._place(index)[0]]
+
     def _place(self, index: int) -> tuple[int, int]:
         n = bisect_right(self.ends, index)
         return n, index - (self.ends[n - 1] if n else 0)

@@ -87,7 +87,7 @@ class MoleculeTasks:
         rounds, at = divmod(index, len(rows))
         order = rng_of((self.name, split, rounds)).permutation(len(rows))
         smiles, label = rows[int(order[at])]
-        meta = {"smiles": smiles, "scaffold": scaffold_of(smiles), "property": "rules"}
+        meta = {"smiles": smiles, "murcko_scaffold": scaffold_of(smiles), "property": "rules"}
         task = question_task(self.name, smiles, str(label), meta)
         return Task(
             id=f"{self.name}/{split}/{index}",

@@ -9,6 +9,7 @@ claim    tiru, sure: tiru is boss of bako?              neutral     boss of bako
 
 from __future__ import annotations
 
+from json import dumps
 from typing import TypeAlias
 
 import numpy as np
@@ -33,13 +34,15 @@ RIGHT = {"words": "expansion", "long": "concise", "claim": "neutral"}
 @stage
 class QueryTasks:
     """Queries after one page of a wiki, and what each of three strategies makes of them. A task's
-    meta: "gold", the page; "rewrites"; "query_kind"; "demonstration", the rewrite that finds the page.
+    meta: "gold", the page; "rewrites"; "query_kind"; "demonstration", the rewrite that finds the page, in
+    tags with its strategy, or with `json` as an object {"query": ...}.
     """
 
     pages: int = 256
     seed: int = 0
     name: str = "queries"
     size: int | None = None
+    json: bool = False
 
     def documents(self) -> tuple[tuple[str, str], ...]:
         return WikiTasks(pages=self.pages, seed=self.seed).documents()
@@ -57,11 +60,13 @@ class QueryTasks:
             other = next(p for p in people if p not in (who, other))
         query, rewrites = write_query(kind, way, who, beside, other)
         strategy = RIGHT[kind]
+        right = rewrites[strategy]
+        tagged = f"<strategy>{strategy}</strategy><query>{right}</query>"
         meta = {
             "gold": (f"{who}/{way}",),
             "query_kind": kind,
             "rewrites": rewrites,
-            "demonstration": f"<strategy>{strategy}</strategy><query>{rewrites[strategy]}</query>",
+            "demonstration": dumps({"query": right}) if self.json else tagged,
         }
         return question_task(self.name, query, None, meta)
 

@@ -97,6 +97,8 @@ from .ranking import (
     document_grades as document_grades,
     ndcg as ndcg,
     rank_sources as rank_sources,
+    recall as recall,
+    reciprocal_rank as reciprocal_rank,
 )
 from .registry import (
     VERIFIERS as VERIFIERS,

@@ -33,6 +33,23 @@ def ndcg(ranking: Sequence[str], grades: Mapping[str, float], k: int = 10) -> fl
     return gained / ideal if ideal else 0.0
 
 
+def reciprocal_rank(ranking: Sequence[str], grades: Mapping[str, float], k: int = 10) -> float:
+    """1 / the place of the first relevant document among the first `k`, 0 where none is there; the mean
+    over queries is MRR@k. Ids that come twice stand at their first place.
+    """
+    places = list(dict.fromkeys(ranking))[:k]
+    return next((1 / i for i, name in enumerate(places, 1) if grades.get(name, 0.0) > 0), 0.0)
+
+
+def recall(ranking: Sequence[str], grades: Mapping[str, float], k: int = 100) -> float:
+    """The share of the relevant documents, which have a grade above 0, that are among the first `k`;
+    0 where no document is relevant.
+    """
+    relevant = {name for name, grade in grades.items() if grade > 0}
+    places = set(list(dict.fromkeys(ranking))[:k])
+    return len(relevant & places) / len(relevant) if relevant else 0.0
+
+
 def document_grades(gold: Any, of: str) -> dict[str, float]:
     """Documents with their grades: a mapping from ids to numbers, of which one is above 0, or ids
     alone, texts or whole numbers, which have 1.

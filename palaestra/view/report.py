@@ -26,7 +26,14 @@ from palaestra.markdown import hide_folders, render
 from palaestra.settings.commands import measure_command
 from palaestra.stats import difference, mean_interval, proportion
 from palaestra.store.checkpoint import write_atomic
-from palaestra.store.folder import RunFolder, flatten_settings, is_run, read_run, rollouts_of
+from palaestra.store.folder import (
+    RunFolder,
+    flatten_settings,
+    is_run,
+    loading_class,
+    read_run,
+    rollouts_of,
+)
 from palaestra.store.reading import Rollout, StepRollouts, number
 from palaestra.view import exhibits
 from palaestra.view.drawing import (
@@ -499,7 +506,7 @@ def commands(run: RunFolder) -> list[tuple[str, str]]:
     command_list = [("Repeat it from the start", again), onward]
     if model := (run.summary.get("artifacts") or {}).get("policy"):
         measure = measure_command(run.config, run.summary) if run.config else ""
-        load = f"transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"
+        load = f"transformers.{loading_class(str(model))}.from_pretrained({str(model)!r})"
         command_list += [("Measure the trained model, with pass@k", measure), ("Load it", load)]
     if run.last:
         path = str(run.folder / "rollouts" / f"step-{run.last.step:06}.parquet")

@@ -172,6 +172,11 @@ from .plans import (
 from .play_log import (
     PlayLog as PlayLog,
 )
+from .query import (
+    WriteQuery as WriteQuery,
+    read_json_query as read_json_query,
+    write_query as write_query,
+)
 from .question import (
     Question as Question,
 )

@@ -11,9 +11,8 @@ number for the row, counted from the bottom as in chess.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,6 +24,7 @@ from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.tasks.spec import parse_alone
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, need_at_least, stage, value_class
 from palaestra.worlds.adapters.base import last_named
+from palaestra.worlds.board_play import board_exact_play, boards_shown, lines_of, winner_of
 
 SEATS = ("x", "o")  # x opens
 ILLEGAL = ("forfeit", "again", "never")
@@ -40,27 +40,6 @@ class Board:
 
     moves: tuple[int, ...] = ()
     illegal: tuple[int, int] = (0, 0)  # attempts, by seat
-
-
-@lru_cache(maxsize=32)
-def lines_of(columns: int, rows: int, k: int) -> tuple[tuple[int, ...], ...]:
-    """Every line of k squares: along rows, columns and both diagonals."""
-    return tuple(
-        tuple((y + i * dy) * columns + x + i * dx for i in range(k))
-        for y in range(rows)
-        for x in range(columns)
-        for dx, dy in ((1, 0), (0, 1), (1, 1), (-1, 1))
-        if 0 <= x + (k - 1) * dx < columns and y + (k - 1) * dy < rows
-    )
-
-
-def winner_of(moves: tuple[int, ...], lines: Sequence[tuple[int, ...]]) -> int | None:
-    """The seat that has a whole line, 0 or 1; None = neither."""
-    for seat in (0, 1):
-        own = set(moves[seat::2])
-        if any(own.issuperset(line) for line in lines):
-            return seat
-    return None
 
 
 def completing(moves: tuple[int, ...], seat: int, lines: Sequence[tuple[int, ...]]) -> list[int]:
@@ -208,6 +187,14 @@ class Mnk:
         ]
         head = f"you are {SEATS[len(moves) % 2]}, {self.line} in a row wins"
         return "\n".join([head, f"{'':>{width}} {' '.join(LETTERS[: self.columns])}", *rows])
+
+    def situations(self) -> Mapping[str, tuple[str, Mapping[int, str]]]:
+        """By board as it is shown: that, and the names of its free squares."""
+        return boards_shown(self.squares, self.lines, self.draw, self.name_of)
+
+    def exact_play(self, table: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+        """See `board_exact_play`; raises UserError for a board that is too large."""
+        return board_exact_play(self.squares, self.lines, lambda moves: table[self.draw(moves)])
 
     def _go_on(self, state: Board) -> Frame:
         """The next question, or the end."""

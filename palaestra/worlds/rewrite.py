@@ -29,16 +29,11 @@ QUERY = re.compile(r"<query>((?:(?!</?query>).)*)</query>", re.DOTALL)
 
 @declare(
     facts=(
-        ("query", str, "the rewritten query"),
-        ("ndcg", float, "of what the rewritten query finds"),
-        ("ndcg_plain", float, "of what the query finds as it was given"),
-        (
-            "copied",
-            bool,
-            "whether the rewritten query has the given one's words, in their order, with no others but "
-            "stop words",
-        ),
-        ("ranking", tuple, "ids of the documents that were found, best first"),
+        "query",
+        "ndcg",
+        "ndcg_plain",
+        "copied",
+        "ranking",
         "malformed",
         "answered",
         "correct",

@@ -7,7 +7,7 @@ user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assista
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -16,7 +16,8 @@ import numpy as np
 from palaestra.declared import declare
 from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage
-from palaestra.worlds.mnk import SEATS, Board, completing, facts_of, lines_of, winner_of
+from palaestra.worlds.board_play import board_exact_play, boards_shown, lines_of, winner_of
+from palaestra.worlds.mnk import SEATS, Board, completing, facts_of
 
 SQUARE = re.compile("[0-8]")
 LINES = lines_of(3, 3, 3)
@@ -117,6 +118,14 @@ class TicTacToe:
                 *free,
             ][0]
         )
+
+    def situations(self) -> Mapping[str, tuple[str, Mapping[int, str]]]:
+        """By board as it is shown: that, and the numbers of its free squares."""
+        return boards_shown(9, LINES, draw_board, str)
+
+    def exact_play(self, table: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+        """See `board_exact_play`."""
+        return board_exact_play(9, LINES, lambda moves: table[draw_board(moves)])
 
     def _ask(self, state: Board) -> Frame:
         say = (Message(role="user", content=draw_board(state.moves)),)

@@ -24,6 +24,7 @@ from palaestra.recipes.data.guru import FilteredDomain
 from palaestra.recipes.data.logics_stem import FailureDriven
 from palaestra.recipes.data.modomodo import Shares
 from palaestra.recipes.data.sws import WeaknessDriven
+from palaestra.recipes.domains.fleming_r1.mining import FailureMix
 from palaestra.recipes.games.multi_agent_evolve import References
 from palaestra.recipes.multimodal.ui_r1 import FewScreens
 from palaestra.recipes.rewards.deeptheorem import OfAnswer
@@ -58,6 +59,7 @@ CASES = {
     "FewScreens": (FewScreens(4, "first", 4), ONE, None),
     "FewScreens, hard": (FewScreens(4, "hard", 4), ONE, None),
     "WeaknessDriven": (WeaknessDriven(seeds=2, epochs=1, written=2, weigh="even"), TWO, None),
+    "FailureMix": (FailureMix(samples=1, failed=0, problems=4), ONE, None),
     "FailureDriven": (FailureDriven(queries=2, attempts=1, written=4, corpus=4), TWO, None),
 }
 

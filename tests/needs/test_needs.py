@@ -13,7 +13,7 @@ from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Req
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import template
 from palaestra.run.study import verb_of
-from palaestra.run.unmet import is_there, too_few, unjudged, unmet_columns
+from palaestra.run.unmet import idle_model, is_there, too_few, unjudged, unmet_columns
 from palaestra.settings.fields import Settings
 from palaestra.types import Message, Task
 
@@ -242,3 +242,14 @@ def test_pairs_that_nobody_compared_are_no_answers(method, tmp_path):
     file.write_text("".join(json.dumps(r) + "\n" for r in rows))
     with pytest.raises(UserError, match=f"{method} learns from answers, and .* label=terminal"):
         palaestra.train(method, data=str(file), out=tmp_path / "run", steps=1, quiet=True)
+
+
+def test_a_model_that_would_not_learn_is_refused_unless_it_is_the_one_that_is_asked(capsys):
+    """DIR was loaded and left alone where the user meant the model that writes rewards."""
+    needs, settings = catalogue.find("lero").CARD.needs, Settings(recipe="lero", model="DIR")
+    (said,) = idle_model(needs, settings, {"asked": None})
+    assert "no language model learns" in said and "asked=DIR" in said
+    own = pl.services.client_from_text("policy", "asked")[0]
+    assert not list(idle_model(needs, settings, {"asked": own}))
+    assert not list(idle_model(needs, Settings(recipe="lero"), {"asked": None}))
+    assert "--model" not in own_command("lero", needs, {"asked": None})

@@ -48,6 +48,15 @@ def run(ctx, program):
     return asyncio.run(program.run(ctx))
 
 
+def test_what_was_made_for_other_steps_is_made_anew(context, tmp_path):
+    """Else a run that goes on with more steps would report what fewer gave."""
+    Study.made = 0
+    run(context(out=tmp_path, steps=2), Study())
+    assert run(context(out=tmp_path, steps=2), Study()).metrics["made"] == 1
+    assert run(context(out=tmp_path, steps=4), Study()).metrics["made"] == 2
+    assert run(context(out=tmp_path), Study()).metrics["made"] == 3
+
+
 def test_a_killed_program_goes_on_with_the_parts_it_has(context, tmp_path):
     Study.made = 0
     with pytest.raises(KeyboardInterrupt):

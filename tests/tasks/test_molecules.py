@@ -41,7 +41,7 @@ def test_no_scaffold_is_in_both_folds(tmp_path):
     """Benzenes (8) and pyridines (6) are at most nine tenths of 19; the cyclopentanes (5) are held out."""
     tasks = FileTasks(table(tmp_path, "SMILES,Class", *(f"{s},{i % 2}" for s, i in MANY)))
     assert (tasks.size, tasks.test_size) == (14, 5)
-    scaffolds = [{t.meta["scaffold"] for t in tasks_of(tasks, split)} for split in ("train", "test")]
+    scaffolds = [{t.meta["murcko_scaffold"] for t in tasks_of(tasks, split)} for split in ("train", "test")]
     assert scaffolds == [{"c1ccccc1", "c1ccncc1"}, {"C1CCCC1"}]
 
 

@@ -46,8 +46,7 @@ CARD = pl.Card(
     "prompts stay unsolved, the further answers only cost tokens.",
     lacks=(
         "The analysis of kinds of training samples is not there.",
-        "Problems with pictures cannot be trained on: a file has no column of pictures, and "
-        "no vision-language model can be loaded.",
+        "Problems with pictures, on which the paper trains too, were not tried with this method.",
         "No update waits for a full batch of surviving answers: each step is one batch.",
         "Replayed answers join the batch of a step; they have no update of their own.",
     ),

@@ -71,8 +71,7 @@ CARD = pl.Card(
     "than chance; it costs 2 `domains` + 1 further runs.",
     lacks=(
         "The paper trains multimodal models on sets of pictures with questions. Here domains "
-        "are text alone: a file has no column of pictures, and no vision-language model can "
-        "be loaded.",
+        "were text alone; data with pictures and a vision-language model were not tried.",
         "The surrogate predicts held-out accuracy on the same domains; the score of another "
         "exam, such as one outside their distribution, cannot be given.",
         "The best mixture is not added to the pilots to fit the surrogate again.",

@@ -13,8 +13,9 @@ holds for all of ours); "first" takes the first ones instead. What the choice sa
 `length` is UI-R1-E's first stage: longer answers are paid less where a group is mostly right. Its
 second is the same RL without thoughts: `thinking=False`, on a task whose answers have none.
 
-The policy needs eyes, so begin with a model that was trained with them; another one gets untrained
-eyes, and so does its reference.
+The policy is a vision-language model, or a text model with eyes of its own that was trained with
+them; another text model gets untrained eyes, and so does its reference. In a file of yours the screen
+is a path in the column `image`.
 """
 
 from __future__ import annotations
@@ -70,10 +71,11 @@ CARD = pl.Card(
     use="It helps where few screens with known boxes are at hand and the model already sees; eyes are "
     "not trained by so few.",
     lacks=(
-        "No vision-language model can be loaded: pictures of 32 x 32 pixels are seen by one "
-        "small layer, which is trained first, so screenshots of phones cannot be read.",
-        "A file has no column of pictures: prompts of your own are texts, and pictures come "
-        "from the task `screen` or from a package's tasks.",
+        "The built-in model sees pictures of 32 x 32 pixels with one small layer, which is trained "
+        "first; screenshots of phones are read by a vision-language model of yours, of which random "
+        "small ones were tried and no trained one.",
+        "Boxes are not moved where `--max-pixels`, or the limit of a million pixels, makes a picture "
+        "smaller, or where the model's processor does: give the ratio in `scale`.",
         "The exams of the paper, AndroidControl and ScreenSpot-Pro, are not there.",
     ),
     grade="C",

@@ -127,39 +127,6 @@ STIMULI = (
 )
 
 
-def table_of(answer: str) -> str:
-    """The answer of a built-in problem as a design: a table of its hexadecimal digits by place, 16 behind
-    the last; other places are open. Other characters are no Verilog there, so such a design does not compile.
-
-    `42` is `case (i) 0: d = 5'h4; 1: d = 5'h2; 2: d = 5'h10; default: d = 5'hx; endcase`.
-    """
-    digits = (*"".join(answer.split())[:15], "10")
-    rows = " ".join(f"{i}: d = 5'h{c};" for i, c in enumerate(digits))
-    return (
-        "module digits(input [3:0] i, output reg [4:0] d);\n"
-        f"  always @* case (i) {rows} default: d = 5'hx; endcase\nendmodule\n"
-    )
-
-
-@pl.stage
-class AsDesign:
-    """A reply to a built-in problem as a table in Verilog; one to a user's specification as it is."""
-
-    def __call__(self, text: str, task: pl.Task) -> pl.rewards.VerifierInput:
-        gold = str(task.answer)
-        if "module" in gold:
-            return text, gold, {}
-        if not gold.replace(" ", "").isalnum():  # of no built-in problem
-            raise pl.UserError(
-                f"task {task.id!r}: the answer {gold[:60]!r} is no design in Verilog; write the reference "
-                "design there, `module NAME(...); ... endmodule`"
-            )
-        answer = pl.tasks.final_answer(text)
-        if answer is None:
-            answer = pl.stated_answer(text)
-        return "" if answer is None else f"```verilog\n{table_of(answer)}```", table_of(gold), {}
-
-
 @pl.stage
 class WriteStimuli:
     """Stimuli of a model for tasks that have none, as their column `stimuli`: test points, then steps.
@@ -269,7 +236,7 @@ def build(
     pl.check_bounds("veriprefer: kills", kills, least=0, most=1)
     pl.check_bounds("veriprefer: strongest", strongest, above=0, most=1)
     name = f"verilog(mutants={mutants}, kills={kills}, seconds={seconds})"
-    reward = pl.Rewritten(pl.Verified(name), unless="stimuli", write=AsDesign())
+    reward = pl.Rewritten(pl.Verified(name), unless="stimuli", write=pl.rewards.AsDesign())
     links: list[Any] = [pl.Sample(n=n, temperature=temperature), pl.Score(reward=reward)]
     if bench is not None:
         links.insert(1, WriteStimuli(bench, repairs))

@@ -58,6 +58,17 @@ class DesignBench:
         right = sum(i < len(seen) and agree(self.expected[i], seen[i]) for i in checks)
         return right / len(checks)
 
+    def first_failure(self, ran: Simulated) -> str:
+        """The first check that a design fails: the inputs, its outputs and the expected ones."""
+        outputs = " ".join(p.name for p in self.ports if p.direction == "output")
+        each = 2 if self.clock else 1
+        for i, line in enumerate(self.expected):
+            seen = ran.lines[i] if i < len(ran.lines) else "nothing"
+            if set(line) - set("xz ") and not agree(line, seen):
+                given = " ".join(f"{name}={value}" for name, value in self.steps[i // each])
+                return f"inputs {given}: {outputs} is {seen}, expected {line}"
+        return ""
+
 
 def agree(expected: str, seen: str) -> bool:
     """Whether outputs are equal where the expected bit is 0 or 1."""

@@ -41,7 +41,8 @@ for n, design in enumerate(work["designs"]):
             out.append(["compile", [], said[-600:]])
         else:
             ran = call("/usr/bin/vvp", "-n", "run.vvp")
-            lines = [x[1:].strip() for x in ran.stdout.decode(errors="replace").splitlines() if x.startswith(work["mark"])]
+            text, mark = ran.stdout.decode(errors="replace"), work["mark"]
+            lines = [x[len(mark):].strip() for x in text.splitlines() if x.startswith(mark)]
             out.append(["ran", lines, ""])
     except subprocess.TimeoutExpired:
         out.append(["timeout", [], ""])
@@ -72,7 +73,11 @@ def check_simulator() -> None:
 
 
 def simulate(
-    designs: Sequence[tuple[str, str]], root: str, seconds: float, memory_mb: int = 512
+    designs: Sequence[tuple[str, str]],
+    root: str,
+    seconds: float,
+    memory_mb: int = 512,
+    mark: str = MARK,
 ) -> list[Simulated]:
     """Compiles and simulates designs, each with its bench.
 
@@ -80,6 +85,7 @@ def simulate(
         designs: (design, bench) as sources.
         root: the bench's module.
         seconds: each of the three steps of a design may take.
+        mark: begins each line that is kept; "" = all are.
 
     Raises:
         UserError: there is no simulator.
@@ -88,7 +94,7 @@ def simulate(
     from palaestra.services import sandbox
 
     check_simulator()
-    work = {"designs": list(designs), "root": root, "seconds": seconds, "mark": MARK}
+    work = {"designs": list(designs), "root": root, "seconds": seconds, "mark": mark}
     limits = sandbox.Limits(
         seconds=3 * seconds * len(designs) + 2, memory_mb=memory_mb, output_bytes=8_000_000
     )

@@ -180,6 +180,40 @@ class SpielWorld(AdaptedWorld):
                 raise UserError(f"{self.label} shows one situation in two ways: {text!r}")
         return texts
 
+    def exact_play(self, table: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+        """ "exploitability", "value" and "against_uniform" of a policy, in the game's own pay.
+
+        Args:
+            table: probabilities that sum to 1, of each of the game's information states.
+
+        Raises UserError where sums are not zero.
+        """
+        try:
+            from open_spiel.python import policy  # pyright: ignore[reportMissingImports]
+            from open_spiel.python.algorithms import (  # pyright: ignore[reportMissingImports]
+                expected_game_score,
+                exploitability,
+            )
+        except ImportError as error:
+            raise missing_library("exploitability", "open_spiel", "games", error) from None
+        game = self.load()
+        kind = game.get_type()
+        if kind.utility != type(kind).Utility.ZERO_SUM:
+            raise UserError(f"{self.label}: sums are not zero, so nobody's loss is another's gain")
+        own, uniform = policy.TabularPolicy(game), policy.UniformRandomPolicy(game)
+        for situation, chances in table.items():
+            row = own.policy_for_key(situation)
+            for action, p in chances.items():
+                row[action] = p
+        start, n = game.new_initial_state(), game.num_players()
+        value = lambda players: expected_game_score.policy_value(start, players)
+        mine = [value([own if i == seat else uniform for i in range(n)])[seat] for seat in range(n)]
+        return {
+            "exploitability": float(exploitability.exploitability(game, own)),
+            "value": float(value([own] * n)[0]),
+            "against_uniform": float(np.mean(mine)),
+        }
+
     async def _refuse(self, trail: Trail, live: Live, scene: Scene, why: str) -> Frame:
         """Asks again, ends the game, or has a random legal action in the place of the reply."""
         if self.forfeits or trail.illegal < self.retries:

@@ -45,7 +45,7 @@ def test_each_digit_of_the_built_in_problem_is_a_check():
         [1, 2 / 3, 1 / 3, 2 / 3, 0, 0]
     )
     assert reward("no answer") == 0
-    assert veriprefer.table_of("42") == (
+    assert pl.rewards.digits_design("42") == (
         "module digits(input [3:0] i, output reg [4:0] d);\n"
         "  always @* case (i) 0: d = 5'h4; 1: d = 5'h2; 2: d = 5'h10; default: d = 5'hx; endcase\nendmodule\n"
     )

@@ -47,6 +47,7 @@ CARD = pl.Card(
         setting="MiniWoB in a browser; forms with up to 100 elements and 14 million instructions"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         places=(
             pl.needs.NeededPlace(

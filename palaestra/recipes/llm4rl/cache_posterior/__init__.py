@@ -76,6 +76,7 @@ CARD = pl.Card(
         "and questions beside the same learner without a cache"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

@@ -64,6 +64,7 @@ CARD = pl.Card(
         "distribution system with prosumers; IPPO"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

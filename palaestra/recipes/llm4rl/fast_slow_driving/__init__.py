@@ -66,6 +66,7 @@ CARD = pl.Card(
         "with preferences beside baselines"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

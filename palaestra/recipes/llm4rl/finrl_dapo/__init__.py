@@ -61,6 +61,7 @@ CARD = pl.Card(
         "to 2023; networks of 2 x 512, 100 epochs of 20,000 samples, 2.5 hours"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

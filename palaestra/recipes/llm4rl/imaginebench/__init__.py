@@ -78,6 +78,7 @@ CARD = pl.Card(
         "MuJoCo; BC, CQL, BCQ and TD3+BC; 500,000 updates"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

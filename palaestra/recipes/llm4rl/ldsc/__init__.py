@@ -58,6 +58,7 @@ CARD = pl.Card(
         "FourRoom, E-Maze and Tunnel"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

@@ -76,6 +76,7 @@ CARD = pl.Card(
         setting="Mistral-Nemo Instruct writes what the manager chose; motivational interviews"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

@@ -65,6 +65,7 @@ CARD = pl.Card(
         "MAAC and EPC; no language model"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         places=(
             pl.needs.NeededPlace(

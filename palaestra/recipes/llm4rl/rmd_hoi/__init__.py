@@ -68,6 +68,7 @@ CARD = pl.Card(
         "simulated person of 15 bodies in 4,096 environments"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

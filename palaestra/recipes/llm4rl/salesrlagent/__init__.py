@@ -98,6 +98,7 @@ CARD = pl.Card(
         "and 64; 96.7% accuracy, 85 ms a prediction"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(
             pl.needs.NeededColumn(
                 "messages",

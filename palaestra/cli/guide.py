@@ -1,0 +1,18 @@
+"""`palaestra guide init`: writes what a simulator is about, for its user to correct."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from palaestra.api.describing import describe_simulator
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    file = Path(arguments.out)
+    said = describe_simulator(arguments.simulator, arguments.goal, arguments.asked, file)
+    if not arguments.json:
+        print(f"wrote  {file}: {len(said.observations)} numbers, {len(said.actions)} actions")
+        print(f"then   correct it, and name it sim={file}")
+    return {"file": str(file), **said.model_dump()}

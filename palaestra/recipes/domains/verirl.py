@@ -1,0 +1,464 @@
+"""VeriRL: reinforcement learning of Verilog by a reward model that learns from traced-back scores.
+
+A design's score r in [0, 1] is the share of its test benches that it passes; 0 if it does not compile. A
+round has three parts, and the next round begins with what they made:
+
+    1. Reward model. `answers` designs are sampled for each specification. One with r < 0.2 is shown to the
+       policy with what the compiler or the bench said, `children` times, and again for the repairs, `depth`
+       levels deep. Scores are traced back from the leaves:
+
+           s(answer) = r                         where nothing was repaired
+           s(answer) = mean of s(its repairs)    else
+
+       An answer i is preferred to j if s_i > s_j + 0.4, s_i > 0.8 and s_j > 0, and
+
+           loss = -mean log sigmoid(R(q, i) - R(q, j))
+
+    2. REINFORCE++ on `n` answers, with sigmoid(R) as the reward and sample-balanced weights: with P the
+       geometric mean of an answer's token probabilities and a bar for the mean of the batch,
+
+           p = P / P-bar,  q = sigmoid(R) / sigmoid(R)-bar,  alpha = max(p, q),  beta = min(p, q)
+           loss = beta KL(pi || pi_old) - alpha min(rho A, clip(rho, 1 - eps, 1 + eps) A)
+
+       both held within [0.1, 5], and without a gradient. KL is (log rho)^2 / 2.
+    3. Supervised fine-tuning on answers of this policy with r > 0.8; the last round has none.
+
+(arXiv:2508.18462, read in two public notes on the full text: the paper's alpha and beta have R itself, whose
+sign is open, and the probability of the whole answer, which underflows; what stands for them is ours.)
+
+    palaestra train verirl --data designs.jsonl --reward verilog --model DIR
+
+`designs.jsonl` has `prompt`, a specification that names the module and its ports, and `testbench`, one
+self-checking bench in Verilog or a list of them; a bench prints "passed", or a count of 0 errors. A bench
+that an empty design passes is refused. Without benches, `answer` is a reference design, and stimuli for it
+are made (`palaestra needs veriprefer`). `--reward verilog` judges held-out specifications in the same way.
+Needs Icarus Verilog (`apt install iverilog`). Worked answers (prompt, demonstration) are imitated first with
+`demonstrations=FILE.jsonl`. Without --data, the digits that the built-in model answers are written as a
+table in Verilog, and it is told that a wrong one is wrong. `palaestra train verirl --seed 0`: held-out accuracy
+is 21% at the start, 99% after the first round's policy, 100% after its fine-tuning, and 99% at the end: the
+second reward model finds few answers to tell apart, and what it teaches adds nothing.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="VERIRL: Verilog RL, trace-back rescore",
+    paper="arXiv:2508.18462",
+    claim="A reward model on traced-back scores, and weights that balance how likely and how good a sample is, "
+    "write more functionally correct Verilog than plain REINFORCE++.",
+    source="two public reading notes on the full text, which agree on the numbers, and the abstract; the "
+    "repository (omniAI-Lab/VeriRL) has prompts and inference alone",
+    size=pl.Size(
+        setting="Qwen2.5-Coder-7B-Instruct and DeepSeek-Coder-6.7B, Veribench-53K; 10 answers a "
+        "specification for the reward model, 256 prompts of 4 samples, train batch 128, lr 5e-7",
+        model="qwen2.5-7b",
+        prompts=256,
+        samples=4,
+        tokens=2048,
+        lr=5e-7,
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                (
+                    "Write the Verilog module invert(input a, output y), which inverts.",
+                    "Write the Verilog module same(input a, output y), which repeats a.",
+                ),
+                "a specification with the name of the module and its ports",
+            ),
+            pl.needs.NeededColumn(
+                "testbench",
+                "any",
+                (
+                    "module tb; reg a; wire y; invert dut(.a(a), .y(y)); initial begin a = 0; #1 "
+                    'if (y === 1) $display("passed"); else $display("failed"); $finish; end endmodule',
+                    "module tb; reg a; wire y; same dut(.a(a), .y(y)); initial begin a = 1; #1 "
+                    'if (y === 1) $display("passed"); else $display("failed"); $finish; end endmodule',
+                ),
+                "a self-checking test bench in Verilog, or a list of them",
+                or_else="answer",
+            ),
+            pl.needs.NeededColumn(
+                "answer",
+                "text",
+                (
+                    "module invert(input a, output y); assign y = ~a; endmodule",
+                    "module same(input a, output y); assign y = a; endmodule",
+                ),
+                "a reference design in Verilog",
+                otherwise="test benches judge alone",
+            ),
+        ),
+        shows="reweighted",
+        off={"balanced": False},
+        own={
+            "rounds": 1,
+            "answers": 2,
+            "n": 2,
+            "children": 1,
+            "depth": 1,
+            "reward1.schedule.prompts": 2,
+            "rl1.schedule.prompts": 2,
+        },
+    ),
+    use="It helps where most designs fail and a shown error lets the model mend some; where the simulator can "
+    "judge each sample, `by=simulator` pays its score and needs no reward model.",
+    lacks=(
+        "The data set Veribench-53K, its selection from PyraNet, its complexity labels and its rewritten "
+        "specifications are not there: bring specifications with benches.",
+        "Answers have no <REASON> and <SOLUTION> tags; a block of Verilog ends them.",
+        "The reward model is trained anew in each round on a copy of the policy; the paper does not say how "
+        "the two evolve together.",
+        "VerilogEval and RTLLM are not run, and pass@k is measured by `palaestra evaluate` alone.",
+        "Without --data, no model writes Verilog: digits are put into a table.",
+    ),
+)
+ASK = "Reason about the design first. Then write the module in one ```verilog block."
+VERIFIER, MARK = "verilog(mutants=0)", "repair"
+TRACED, RAISED = "traced", "raised"  # parts: the score by trace-back, and what that added
+BEST, GAP, LEAST = 0.8, 0.4, 0.0  # of a pair: the better one's score, the difference, the other's
+BOUNDS = (0.1, 5.0)  # of alpha and beta
+
+
+def trace_back(score_N: Sequence[float], parent_N: Sequence[int]) -> list[float]:
+    """The score of each answer from those of its repairs, from the leaves up.
+
+    Args:
+        score_N: by simulation.
+        parent_N: the place of the answer that each one repairs, before it; -1 = none.
+    """
+    traced, repairs = list(score_N), [list[float]() for _ in score_N]
+    for i in reversed(range(len(traced))):
+        if repairs[i]:
+            traced[i] = float(np.mean(repairs[i]))
+        if parent_N[i] >= 0:
+            repairs[parent_N[i]].append(traced[i])
+    return traced
+
+
+def preferred_pairs(score_N: Sequence[float]) -> list[tuple[int, int]]:
+    """(better, other) places whose scores make a pair."""
+    return [
+        (i, j)
+        for a, b in combinations(range(len(score_N)), 2)
+        for i, j in ((a, b), (b, a))
+        if score_N[i] > score_N[j] + GAP + 1e-9 and score_N[i] > BEST and score_N[j] > LEAST
+    ]
+
+
+def balance(probability_N: np.ndarray, reward_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """alpha and beta [N] of answers, not yet held within `BOUNDS`. A mean of 0 gives ratios of 1."""
+    ratios = [x / x.mean() if x.mean() > 0 else np.ones(len(x)) for x in (probability_N, reward_N)]
+    return np.maximum(*ratios), np.minimum(*ratios)
+
+
+@dataclass(frozen=True)
+class ShowFault:
+    """The question, an attempt, and what was said of it."""
+
+    attempt: str
+    said: str
+
+    def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
+        attempt = pl.Message(role="assistant", content=self.attempt, author="policy")
+        said = pl.Message(role="user", content=self.said)
+        return replace(group.task, prompt=(*group.task.prompt, attempt, said))
+
+
+def fault_of(attempt: str, task: pl.Task) -> str:
+    """What is said of a design that scores low; of an answer to a built-in problem that it is wrong."""
+    if not task.meta.get("testbench") and "module" not in str(task.answer):
+        return "wrong, try again"
+    verifier: Any = pl.verifiers.get_verifier(VERIFIER)
+    fields = {k: task.meta[k] for k in ("stimuli", "clock", "testbench") if task.meta.get(k)}
+    return f"{verifier.feedback(attempt, task.answer, **fields)}\n\nCorrect the design. {ASK}"
+
+
+@pl.declare(facts=(("repair", float, "1 where the prompt showed an earlier design and its fault"),))
+@pl.stage
+class TraceBack:
+    """Adds repairs of designs that score below `below`, and to each reward the part "traced", its score
+    by trace-back, and "raised", what that is more than its own.
+
+    The row of a repair hides the attempt that was shown, so a reward model reads specification and design.
+
+    Args:
+        children: repairs of one design.
+        depth: levels of repairs; 0 = none.
+    """
+
+    reward: pl.RewardFn
+    children: int = 2
+    depth: int = 2
+    below: float = 0.2
+    temperature: float = 1.0
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        episodes, parents = list(group.episodes), [-1] * len(group.episodes)
+        level = list(range(len(episodes)))
+        for depth in range(self.depth):
+            at = [i for i in level if self.is_low(episodes[i])]
+            made = await asyncio.gather(
+                *(self.repairs(ctx, (*key, depth, i), group.task, episodes[i]) for i in at)
+            )
+            level = []
+            for parent, repairs in zip(at, made, strict=True):
+                for e in repairs:
+                    level.append(len(episodes))
+                    episodes.append(replace(e, origin=pl.Origin(parent=parent, turn=0)))
+                    parents.append(parent)
+        return replace(group, episodes=tuple(self.rescore(episodes, parents)))
+
+    def is_low(self, e: pl.Episode) -> bool:
+        """Whether it is repaired."""
+        return e.ok and e.reward is not None and e.total < self.below and bool(e.text.strip())
+
+    async def repairs(
+        self, ctx: pl.Context, key: pl.Key, task: pl.Task, e: pl.Episode
+    ) -> Sequence[pl.Episode]:
+        said = await asyncio.to_thread(fault_of, e.text, task)
+        link = pl.links(
+            pl.Under(
+                ShowFault(e.text.strip(), said),
+                pl.Sample(n=self.children, temperature=self.temperature),
+                MARK,
+            ),
+            pl.Hide(MARK),
+            pl.Score(reward=self.reward),
+        )
+        made = await link(ctx, key, pl.Group(task=task))
+        return [x for x in made.episodes if x.ok and x.reward is not None]
+
+    def rescore(
+        self, episodes: Sequence[pl.Episode], parents: Sequence[int]
+    ) -> Sequence[pl.Episode]:
+        traced = trace_back([e.total if e.ok else 0.0 for e in episodes], parents)
+        return [
+            e
+            if e.reward is None
+            else replace(
+                e,
+                reward=replace(e.reward, parts={**e.reward.parts, TRACED: s, RAISED: s - e.total}),
+            )
+            for e, s in zip(episodes, traced, strict=True)
+        ]
+
+
+@pl.stage
+class TracedPairs:
+    """Pairs of a specification's designs by `preferred_pairs` of their scores, at most `most`, drawn at
+    random; two of the same text are none.
+    """
+
+    most: int = 32
+    needs_several: ClassVar[bool] = True
+
+    def __call__(
+        self, groups: pl.Groups, signals: pl.Signals, state: pl.State
+    ) -> tuple[list[pl.Example], pl.State]:
+        pairs = list[pl.Group]()
+        for group in groups:
+            able = [e for e in group.episodes if e.ok and e.reward is not None and e.text.strip()]
+            every = [
+                (able[i], able[j])
+                for i, j in preferred_pairs([e.total for e in able])
+                if able[i].text.strip() != able[j].text.strip()
+            ]
+            rng = pl.rng_of(("traced pairs", *able[0].rows[0].key)) if every else None
+            if rng is not None and len(every) > self.most:
+                every = [every[i] for i in sorted(rng.permutation(len(every))[: self.most])]
+            pairs += [replace(group, episodes=pair) for pair in every]
+        return pl.Compare()(pairs, (), state)
+
+
+@pl.stage
+class BesideSimulation:
+    """The reward of `model`, with the parts that the simulator pays and what it pays in all, "simulated"."""
+
+    model: pl.RewardFn
+    simulator: pl.RewardFn
+
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> Sequence[pl.Reward | pl.Fault]:
+        learned = await pl.judge_group(ctx, self.model, group)
+        simulated = await pl.judge_group(ctx, self.simulator, group)
+        return [
+            b if isinstance(b, pl.Fault) else a if isinstance(a, pl.Fault) else merged(a, b)
+            for a, b in zip(learned, simulated, strict=True)
+        ]
+
+
+def merged(learned: pl.Reward, simulated: pl.Reward) -> pl.Reward:
+    """The learned reward with what the simulator says."""
+    parts = {**learned.parts, **simulated.parts, "simulated": simulated.total}
+    return replace(learned, parts=parts, solved=simulated.solved)
+
+
+@pl.stage
+class BalanceSamples:
+    """Advantages by `links`, times alpha; beta stays as the column "beta" of the tokens. "reweighted"
+    is the mean of |alpha - 1|.
+    """
+
+    links: tuple[pl.Link, ...]
+    equal: ClassVar[bool] = True  # answers of one prompt are compared with those of others
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        x = table.lift(x, "episode")
+        at, n = table.tokens, np.maximum(table.lengths_E, 1)
+        logp_N = np.array(
+            [
+                table.views[e][r].logp_T[p]
+                for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)
+            ]
+        )
+        sums_E = np.bincount(at.episode_N, logp_N, minlength=len(table.episodes))
+        alpha_E, beta_E = (b.clip(*BOUNDS) for b in balance(np.exp(sums_E / n), x.x_N))
+        for link in self.links:
+            x = link(x, table)
+        alpha = table.lift(pl.Values(level="episode", x_N=alpha_E), x.level)
+        table.add_column("beta", pl.Values(level="episode", x_N=beta_E))
+        table.track("reweighted", pl.Values(level="episode", x_N=np.abs(alpha_E - 1)))
+        return pl.Values(level=x.level, x_N=alpha.x_N * x.x_N)
+
+
+def reward_part(
+    reward: pl.RewardFn, answers: int, children: int, depth: int, temperature: float, lr: float
+) -> pl.Recipe:
+    """A reward model on traced-back scores of the policy, which stays as it is."""
+    sample = pl.Sample(n=answers, temperature=temperature)
+    traced = TraceBack(reward, children=children, depth=depth, temperature=temperature)
+    return pl.Recipe(
+        draw=pl.Shuffled(),
+        collect=pl.links(sample, pl.Score(reward=reward), traced),
+        learners={
+            "reward": pl.Learner(
+                credit=pl.Labelled(TRACED, TracedPairs()),
+                objective=pl.BradleyTerry(),
+                heads=("score",),
+                optimiser=pl.AdamW(lr=lr),
+            )
+        },
+        instruction=ASK,
+    )
+
+
+def rl_part(
+    reward: pl.RewardFn, by: str, n: int, temperature: float, balanced: bool, minibatches: int
+) -> pl.Recipe:
+    """REINFORCE++ by the reward model or the simulator."""
+    learned = BesideSimulation(pl.Learned("reward", squash=True), reward)
+    parent = pl.recipe("reinforce-plus-plus", kl=0.0)
+    whiten: Any = parent.learners["policy"].credit
+    loss: Any = parent.learners["policy"].objective
+    kl = pl.KL("k2", model="behaviour", weight="beta", reduce="tokens")
+    return pl.vary(
+        parent,
+        collect=pl.links(
+            pl.Sample(n=n, temperature=temperature),
+            pl.Score(reward=learned if by == "model" else reward),
+        ),
+        update=pl.Plain(minibatches=minibatches),
+        instruction=ASK,
+        **(
+            {
+                "credit": pl.chain(BalanceSamples(whiten.links)),
+                "objective": loss + kl,
+            }
+            if balanced
+            else {}
+        ),
+    )
+
+
+def above(reward_G: np.ndarray) -> Sequence[int]:
+    """The places of answers that are imitated."""
+    return np.flatnonzero(reward_G > BEST).tolist()
+
+
+def refine_part(reward: pl.RewardFn, n: int, temperature: float) -> pl.Recipe:
+    """Supervised fine-tuning on the policy's own answers that pass."""
+    return pl.vary(
+        pl.recipe("sft"),
+        collect=pl.links(
+            pl.Sample(n=n, temperature=temperature),
+            pl.Score(reward=reward),
+            pl.rollout.Pick(above),
+        ),
+        schedule=pl.Schedule(),
+        instruction=ASK,
+    )
+
+
+def build(
+    rounds: int = 2,
+    by: Literal["model", "simulator"] = "model",
+    answers: int = 10,
+    children: int = 2,
+    depth: int = 2,
+    n: int = 4,
+    balanced: bool = True,
+    minibatches: int = 4,
+    temperature: float = 1.0,
+    reward_lr: float = 1e-5,
+    demonstrations: str = "",
+) -> pl.Pipeline:
+    """Args:
+    by: whose score the policy is paid: the reward model's, or the simulator's, the control that has no
+        reward model.
+    children: repairs of a design; `depth` 0 is no trace-back.
+    balanced: sample-balanced weights; without them it is REINFORCE++.
+    minibatches: optimiser steps of a step of the policy; with one, KL is 0.
+    reward_lr: learning rate of the reward model.
+    """
+    pl.check_bounds("verirl: rounds", rounds, least=1)
+    pl.check_bounds("verirl: answers", answers, least=2)
+    pl.check_bounds("verirl: children", children, least=1)
+    pl.check_bounds("verirl: depth", depth, least=0)
+    reward = pl.Rewritten(pl.Verified(VERIFIER), unless="testbench", write=pl.rewards.AsDesign())
+    parts, start = dict[str, pl.Part](), None
+    if demonstrations:
+        parts["sft"], start = pl.Part(pl.recipe("sft"), data=demonstrations), pl.Output("sft")
+    for i in range(1, rounds + 1):
+        models: Mapping[str, pl.Output] = {}
+        if by == "model":
+            scored = reward_part(reward, answers, children, depth, temperature, reward_lr)
+            parts[f"reward{i}"] = pl.Part(scored, model=start)
+            models = {"reward": pl.Output(f"reward{i}", "reward")}
+        rl = rl_part(reward, by, n, temperature, balanced, minibatches)
+        parts[f"rl{i}"], start = pl.Part(rl, model=start, models=models), pl.Output(f"rl{i}")
+        if i < rounds:
+            refined = refine_part(reward, n, temperature)
+            parts[f"refine{i}"] = pl.Part(refined, model=start)
+            start = pl.Output(f"refine{i}")
+    return pl.Pipeline(parts=parts)
+
+
+def embedded(answers: int = 8, reward_lr: float = 1e-3, **options: Any) -> pl.Pipeline:
+    """On the built-in problem: a few steps of each part."""
+    made = build(answers=answers, reward_lr=reward_lr, **options)
+    steps = {"reward": 10, "rl": 10, "refine": 4}
+    return pl.Pipeline(
+        parts={
+            name: replace(
+                part,
+                runnable=pl.vary(
+                    part.runnable,
+                    schedule=pl.Schedule(prompts=8, steps=steps[name.rstrip("0123456789")]),
+                    instruction="",
+                ),
+            )
+            if name != "sft"
+            else part
+            for name, part in made.parts.items()
+        }
+    )

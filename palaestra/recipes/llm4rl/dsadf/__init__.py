@@ -1,0 +1,168 @@
+"""DSADF: a fast policy and a slow language model do errands, each what it is good at; what the slow one does becomes
+fast.
+
+    plan      System 2 names goals of an errand, in their order
+    gate      of each goal System 1 acts if it is familiar, cosine >= 0.85 to a goal that it remembers, and the
+              10% quantile of Beta(1 + s, 1 + f) is tau = 0.6 at least; else System 2 picks action by action
+    memory    s <- 0.9 s + [reached], f <- 0.9 f + [not], after each goal that System 1 acted for
+    failure   System 2 plans anew, told what failed; that goal is its own for the rest of the game
+    distil    double Q learning + max_a [Q(s, a) + 0.1 (a is not System 2's)] - Q(s, a_2) on System 2's ways that
+              reached a goal, so that System 1 is good at it next time (arXiv:2505.08189)
+
+Seven successes and three failures have the mean 0.667, above tau, and the bound 0.489, below it.
+
+    palaestra train dsadf asked="endpoint(url='...',model='...')"
+    palaestra train dsadf sim=FILE.py:make goals=FILE.jsonl asked=DIR
+    palaestra train dsadf sim=gymnasium:MountainCar-v0 goals=FILE.jsonl asked=transcript:RUN/transcript.jsonl
+
+A line of FILE.jsonl is a goal, reached where quantities are within bounds, or an errand made of goals:
+
+    {"goal": "reach the flag", "where": {"number_0": [0.45, 0.6]}}
+    {"task": "get up the hill", "goals": ["reach the flag"], "part": "known"}
+
+Quantities are those that the simulator has in `visible`, else number_0 and so on. Goals of "known" errands, the
+default, are what System 1 is trained on; "met" ones come first in practice, "unseen" ones in the test alone. An
+errand is done where its goals were reached in their order, whatever the plan was; System 2 is shown no errand's
+goals. A plan that does not fit in three tries is the trained goals in the file's order, an action that does not is
+drawn; both count as `fallbacks`. In practice one in five goals of System 2 goes to System 1 all the same.
+
+In the run folder are arms.md, transcript.jsonl and policy/ with System 1 and memory.json. Arms take equally many
+environment steps, two fifths of them in practice; System 1 learns the trained goals from all steps in each of them.
+
+    none                System 1, told the errand's words as its goal
+    guide               the bound as gate, with distilling
+    without distilling  the same gate
+    mean gate           the mean of the memory in the place of its bound
+    random gate         as many goals to System 2 as under `guide`, drawn
+    fast alone          System 2 plans, System 1 acts
+    slow alone          System 2 plans and acts
+    shuffled            as `guide`; each of System 2's answers is that to another question
+    oracle              the errand's goals, and the first action of a shortest way, of a simulator with `best_actions`
+
+`return` is the share of errands that are done, `calls` are plans and actions of System 2 for an errand, asked anew or
+not, `slow_share` is the share of goals in the test that went to System 2.
+
+`palaestra train dsadf`, seed 0, of known, met and unseen errands the share that is done, and calls for each that is:
+none 0.69, 0, 0 without a call; fast alone 0.69, 0, 0.07 with 5.6; shuffled 0.28, 0, 0.02 with 322. All others do
+every errand: guide with 2.5 calls (18% of goals to System 2), mean gate 2.6, random gate 3.8, without distilling 5.4
+(69%), slow alone and oracle 7.3. So the gate and the distilling save calls; bound and mean are alike, and the random
+gate does as many errands with half as many calls more, as each goal that System 1 fails at goes to a System 2 that
+never fails. One call of the 2.5 is the plan. One seed, no claim; learner and length of practice were set on seed 1.
+
+Deviations: the learner is double Q learning, and the gate, its thresholds, forgetting and the margin are ours, as the
+abstract names none.
+"""
+
+import palaestra as pl
+from palaestra.recipes.llm4rl.dsadf.house import ErrandHouse
+from palaestra.recipes.llm4rl.dsadf.memory import GateRule
+from palaestra.recipes.llm4rl.dsadf.program import TwoSystems
+from palaestra.recipes.llm4rl.dsadf.slow import TellsBestActions as TellsBestActions
+from palaestra.recipes.llm4rl.dsadf.written import written_answer
+
+CARD = pl.Card(
+    title="DSADF: thinking fast and slow",
+    paper="arXiv:2505.08189",
+    claim="A fast policy with a memory of what it is good at, and a slow vision-language model that plans and acts "
+    "where it is not, decide better together in known and unseen tasks than either alone.",
+    source="abstract and two summaries (System 1, the split of goals, the memory); gate, thresholds and "
+    "distillation inferred",
+    size=pl.Size(
+        setting="a vision-language model as System 2 in Crafter and Housekeep; success in known and unseen tasks"
+    ),
+    needs=pl.needs.Requirements(
+        policy=False,
+        columns=(),
+        models=(
+            pl.needs.NeededModel(
+                "language model",
+                "asked",
+                "plans errands and picks actions, as JSON",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                when={"gate": ("lcb", "mean", "slow")},
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "simulator",
+                "of one agent with actions that can be counted, with a file of goals: in arrays, as "
+                "palaestra.control.Simulator says, or of Gymnasium",
+                flag="sim=FILE.py:NAME goals=FILE.jsonl or sim=gymnasium:ID goals=FILE.jsonl",
+                otherwise="eleven errands in a house of two rooms",
+            ),
+        ),
+        shows="slow_share",
+        off={"gate": "fast"},
+        own={
+            "endpoint": '{"plan": ["take the cup", "go to the bed"], "action": "left"}',
+            "learner.games": 4,
+            "games": 11,
+        },
+    ),
+    use="It helps where a policy has learned some goals well and others not, and calls of a slow model cost time: "
+    "goals of a policy that is good at all of them need no gate.",
+    lacks=(
+        "Crafter and Housekeep were not run.",
+        "System 2 reads the quantities of an observation as text and sees no picture; what System 1 is told of a "
+        "goal is which of the known words it has.",
+        "Control returns to System 2 after a failure and at an unfamiliar goal, not at an unfamiliar observation.",
+        "By default System 2 is a rule that a large model wrote, who knew the house, and it walks by shortest ways as "
+        "the oracle does: its numbers show the gate and the distilling, and not that a language model plans or "
+        "acts well.",
+    ),
+)
+
+
+def build(
+    asked: pl.Source | None = None,
+    sim: str = "",
+    goals: str = "",
+    about: str = "",
+    gate: GateRule = "lcb",
+    tau: float = 0.6,
+    clone: float = 1.0,
+    steps: int = 30_000,
+    timeout: int = 20,
+    replans: int = 2,
+    games: int = 220,
+) -> TwoSystems:
+    """`asked` is System 2; `sim` is FILE.py:NAME or gymnasium:ID with `goals`, a FILE.jsonl, and `about` in words;
+    `steps` are environment steps of an arm, `games` those of its test; see `TwoSystems`.
+    """
+    return TwoSystems(
+        asked=asked,
+        sim=pl.control.simulator_by_name(sim) if sim else ErrandHouse(),
+        goals=goals,
+        about=about,
+        gate=gate,
+        tau=tau,
+        clone=clone,
+        steps=steps,
+        timeout=timeout,
+        replans=replans,
+        games=games,
+    )
+
+
+def embedded(
+    asked: pl.Source | None = None,
+    gate: GateRule = "lcb",
+    tau: float = 0.6,
+    clone: float = 1.0,
+    steps: int = 30_000,
+    timeout: int = 20,
+    replans: int = 2,
+    games: int = 220,
+) -> TwoSystems:
+    """Errands in the house, with the rules that a large model wrote unless a model is `asked`."""
+    return build(
+        asked or pl.Scripted(written_answer, name="written rules"),
+        gate=gate,
+        tau=tau,
+        clone=clone,
+        steps=steps,
+        timeout=timeout,
+        replans=replans,
+        games=games,
+    )

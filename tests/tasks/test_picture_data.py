@@ -1,0 +1,177 @@
+"""Pictures in the records of a file: columns and parts of messages, in every form; what is wrong is said with its place."""
+
+import base64
+import io
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from palaestra.errors import UserError
+from palaestra.pictures import PICTURE_MARK
+from palaestra.tasks.files import FileTasks
+from palaestra.tasks.picture_data import from_pillow, read_picture
+from PIL import Image
+
+RED, BLUE = (200, 10, 10), (10, 10, 200)
+
+
+def image(colour=RED, size=(6, 4)):
+    return Image.new("RGB", size, colour)
+
+
+def png(colour=RED, size=(6, 4)):
+    file = io.BytesIO()
+    image(colour, size).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for name, colour in (("red", RED), ("blue", BLUE)):
+        (tmp_path / "photos" / f"{name}.png").write_bytes(png(colour))
+    return tmp_path
+
+
+def tasks(folder, *records, **options):
+    path = folder / f"{'x' * len(list(folder.glob('*.jsonl')))}d.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in (*records, {"prompt": "no picture", "answer": "x"})))
+    return FileTasks(str(path), test=str(path), **options)
+
+
+def prompt(folder, record, **options):
+    return tasks(folder, {"answer": "a", **record}, **options).task("train", 0).prompt
+
+
+def colours(message):
+    return [tuple(p.data[:3]) for p in message.pictures]
+
+
+def test_a_column_of_one_picture_stands_before_the_question(folder):
+    (asked,) = prompt(folder, {"image": "photos/red.png", "prompt": "which?"})
+    assert asked.content == f"{PICTURE_MARK}which?" and colours(asked) == [RED]
+    assert asked.pictures[0].shape == (4, 6, 3)
+    assert "image" not in tasks(folder, {"image": "photos/red.png", "prompt": "a?", "answer": 1}).task("train", 0).meta
+
+
+def test_several_stand_where_the_text_says_or_before_it(folder):
+    both = ["photos/red.png", "photos/blue.png"]
+    (asked,) = prompt(folder, {"images": both, "prompt": "is <image> <image>?"})
+    assert asked.content == f"is {PICTURE_MARK} {PICTURE_MARK}?" and colours(asked) == [RED, BLUE]
+    (asked,) = prompt(folder, {"images": both, "prompt": "which?"})
+    assert asked.content == f"{PICTURE_MARK * 2}which?" and colours(asked) == [RED, BLUE]
+    talk = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    system, user = prompt(folder, {"images": both, "messages": talk})
+    assert not system.pictures and colours(user) == [RED, BLUE]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image", "image": "photos/blue.png"},
+        {"type": "image", "url": "photos/blue.png"},
+        {"type": "image", "path": "photos/blue.png"},
+        {"type": "image_url", "image_url": {"url": "photos/blue.png"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(png(BLUE)).decode()}},
+        {"type": "image", "base64": base64.b64encode(png(BLUE)).decode()},
+        {"type": "input_image", "image_url": "photos/blue.png"},
+    ],
+)
+def test_parts_of_messages_in_the_forms_of_others(folder, part):
+    text = lambda x: {"type": "text", "text": x}
+    (asked,) = prompt(folder, {"messages": [{"role": "user", "content": [text("a "), part, text(" b")]}]})
+    assert asked.content == f"a {PICTURE_MARK} b" and colours(asked) == [BLUE]
+
+
+def test_parts_without_a_file_take_the_pictures_of_the_column(folder):
+    bare, talk = {"type": "image"}, lambda *parts: [{"role": "user", "content": list(parts)}]
+    text = {"type": "text", "text": "or"}
+    (asked,) = prompt(folder, {"images": ["photos/red.png", "photos/blue.png"], "messages": talk(bare, text, bare)})
+    assert asked.content == f"{PICTURE_MARK}or{PICTURE_MARK}" and colours(asked) == [RED, BLUE]
+    with pytest.raises(UserError, match="a picture without a file"):
+        prompt(folder, {"messages": talk(bare, text)})
+
+
+def test_bytes_of_parquet_and_pictures_of_data_sets(folder):
+    rows = [{"image": {"bytes": png(c), "path": None}, "prompt": "which?", "answer": "a"} for c in (RED, BLUE)]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "d.parquet")
+    made = FileTasks(str(folder / "d.parquet"), test=str(folder / "d.parquet"))
+    assert [colours(made.task("train", i).prompt[0]) for i in (0, 1)] == [[RED], [BLUE]]
+    assert read_picture(image(BLUE), "", folder).data[:3] == bytes(BLUE)
+    assert read_picture(png(BLUE), "", folder).data[:3] == bytes(BLUE)
+
+
+def test_records_that_differ_in_a_picture_alone_are_different(folder):
+    """They are held out apart, and no note calls them repeats."""
+    made = tasks(folder, *({"image": f"photos/{c}.png", "prompt": "which?", "answer": c} for c in ("red", "blue")))
+    prompts = made.splits()["train"].prompt_N
+    assert len(set(prompts.tolist())) == 3
+    assert not any("repeat" in n or "invisible" in n or "differ" in n for n in made.notes)
+
+
+def test_large_pictures_are_made_smaller_with_their_sides_in_proportion(folder):
+    (folder / "large.png").write_bytes(png(RED, (400, 100)))
+    (asked,) = prompt(folder, {"image": "large.png", "prompt": "which?"}, max_pixels=10_000)
+    assert asked.pictures[0].shape == (50, 200, 3)
+    (asked,) = prompt(folder, {"image": "large.png", "prompt": "which?"})
+    assert asked.pictures[0].shape == (100, 400, 3)
+    assert from_pillow(image(RED, (4000, 1000))).shape == (500, 2000, 3)
+
+
+def test_transparent_and_turned_pictures():
+    clear = Image.new("RGBA", (2, 2), (0, 0, 0, 0))
+    assert from_pillow(clear).data == b"\xff" * 12
+    assert from_pillow(Image.new("L", (2, 1), 7)).data == b"\x07" * 6
+    turned = image(RED, (6, 4))
+    turned.getexif()[0x0112] = 6
+    file = io.BytesIO()
+    turned.save(file, "JPEG", exif=turned.getexif())
+    assert from_pillow(Image.open(file)).shape == (6, 4, 3)
+
+
+def test_text_in_a_column_called_image_that_names_no_picture_stays_text(folder):
+    made = tasks(folder, {"image": "python:3.11", "prompt": "a?", "answer": "b"}).task("train", 0)
+    assert made.meta["image"] == "python:3.11" and not made.prompt[0].pictures
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"image": "photos/rad.png"}, r"d\.jsonl:1: image: no picture '.*rad\.png'.*did you mean.*red\.png"),
+        ({"image": "https://x.org/a.png"}, "nothing is fetched from the net; download"),
+        ({"image": "d.jsonl"}, r"image: .*d\.jsonl is no picture that Pillow reads"),
+        ({"image": "data:image/png;base64,@@"}, "is no picture in base64"),
+        ({"image": 3}, r"image is a number \('3'\); write the path"),
+        ({"image": "photos/red.png", "images": ["photos/red.png"]}, "both 'image' and 'images'"),
+        ({"images": ["photos/red.png"] * 2, "prompt": "<image>"}, "1 times and there are 2 pictures"),
+        ({"image": "photos/red.png", "prompt": "a\ufffcb"}, r"U\+FFFC"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(folder, record, why):
+    with pytest.raises(UserError, match=re.compile(why, re.S)):
+        tasks(folder, {"prompt": "which?", "answer": "a", **record})
+
+
+def test_an_assistant_shows_no_picture(folder):
+    part = {"type": "image", "image": "photos/red.png"}
+    talk = [{"role": "user", "content": "draw"}, {"role": "assistant", "content": [part]}]
+    with pytest.raises(UserError, match="it writes text alone"):
+        tasks(folder, {"messages": talk})
+
+
+def test_a_broken_picture_can_be_left_out(folder):
+    (folder / "cut.png").write_bytes(png(RED, (60, 60))[:90])
+    bad = {"image": "cut.png", "prompt": "which?", "answer": "a"}
+    with pytest.raises(UserError, match=r"cut\.png cannot be read"):
+        tasks(folder, bad)
+    assert tasks(folder, bad, skip="1").size == 1
+
+
+def test_pixels_are_those_of_the_file(folder):
+    noise = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(folder / "n.png")
+    (asked,) = prompt(folder, {"image": "n.png", "prompt": "?"})
+    assert asked.pictures[0].data == noise.tobytes()
