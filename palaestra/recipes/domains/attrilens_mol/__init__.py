@@ -29,6 +29,12 @@ one easy attribute beside two made-up ones is worth as much as three right ones.
 `warm` steps of imitation come first, of answers in the form whose attributes are drawn and whose
 statuses are right for a share of 0.6: for a model that was never told of the form. After training the
 evaluator "attributes" fits a decision tree on the attributes that are named most often.
+
+`palaestra train attrilens-mol`, seed 0: in training the share of confirmed statuses rises from 0.57 to 0.86 and the fine
+for the count falls from 0.38 to 0.08. On 56 held-out molecules accuracy stays (0.55 before RL, 0.54 after, of
+balanced classes: chance), confirmed statuses are 0.92 before and 0.94 after, and the tree on the attributes has an
+AUC of 0.997 both times. The small model learns which statuses are usual, not to read molecules, so the
+claims about prediction and about the tree are not shown here. One seed, no claim.
 """
 
 from dataclasses import replace
