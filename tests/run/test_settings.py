@@ -25,6 +25,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "columns": ("q=prompt", "q=prompt"),
     "skip_bad": ("3", "3"),
     "max_prompt_tokens": ("90", 90),
+    "max_pixels": ("5000", 5000),
     "reward": ("exact", "exact"),
     "env": ("e.py:E", "e.py:E"),
     "docs": ("notes", "notes"),
@@ -116,8 +117,19 @@ def test_what_a_setting_decides():
     assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis", "embedded")
     assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "seed")
     assert setting_names(Use.MEASURED) == (
-        *("task", "data", "test_data", "columns", "skip_bad", "max_prompt_tokens", "reward", "env", "docs", "graph"),
-        *("tools", "tool_turns", "tool_seconds", "tool_chars", "agent", "agent_seconds", "agent_keep"),
+        *(
+            "task",
+            "data",
+            "test_data",
+            "columns",
+            "skip_bad",
+            "max_prompt_tokens",
+            "max_pixels",
+            "reward",
+            "env",
+            "docs",
+        ),
+        *("graph", "tools", "tool_turns", "tool_seconds", "tool_chars", "agent", "agent_seconds", "agent_keep"),
         *("dtype", "max_tokens", "seed", "evaluate"),
     )
     assert {"recompute", "engine", "steps"} < set(setting_names(Use.REPEATED)) and "seed" not in setting_names(

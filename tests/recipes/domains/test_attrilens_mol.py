@@ -215,7 +215,7 @@ def test_worked_examples_follow_the_form():
     task = Task(id="t", answer="1", meta={"smiles": ASPIRIN, "intervals": attributes.BBBP})
     shares = []
     for seed in range(40):
-        text = attributes.example_text(task, np.random.default_rng(seed), 0.6, 4)
+        text = attributes.example_text(task, np.random.default_rng(seed), 0.6, 1, 4)
         parts = attributes.attribute_parts(text, ASPIRIN, attributes.BBBP, 1, 4)
         assert parts["format"] == 1.0 and parts["count"] == 0.0 and text.endswith("<answer>1</answer>")
         shares += attributes.agreements(text, ASPIRIN, attributes.BBBP)

@@ -26,8 +26,8 @@ from palaestra.recipes.llm4rl.interactive_navigation.roles import (
 from palaestra.recipes.llm4rl.interactive_navigation.rooms import (
     SURPRISES,
     BlockedRooms,
-    BoxRoomsState,
-    RoomsView,
+    BlockedRoomsState,
+    BlockedRoomsView,
     distances,
 )
 from palaestra.recipes.llm4rl.interactive_navigation.tree import PrimitiveCall, PrimitiveTree
@@ -179,9 +179,11 @@ def test_two_invalid_edits_in_a_row_end_the_tree_and_single_ones_are_counted():
 
 def test_rooms_cost_what_they_say_and_hide_what_they_hide():
     """From (1, 1): 2 + 1 steps to (3, 2)'s west and east over two cells. Walking there and pushing: by hand."""
-    walls = BoxRoomsState(view=BlockedRooms().reset(pl.rng_of(("a",))).view).view.walls
-    view = RoomsView(robot=(1, 1), goal=(9, 1), walls=walls - {(5, y) for y in range(1, 8)}, boxes=(("box 1", (3, 1)),))
-    world, state = BlockedRooms(), BoxRoomsState(view=view)
+    walls = BlockedRoomsState(view=BlockedRooms().reset(pl.rng_of(("a",))).view).view.walls
+    view = BlockedRoomsView(
+        robot=(1, 1), goal=(9, 1), walls=walls - {(5, y) for y in range(1, 8)}, boxes=(("box 1", (3, 1)),)
+    )
+    world, state = BlockedRooms(), BlockedRoomsState(view=view)
     after, cost, success = world.execute(state, "push", ("box 1", "east"), None)
     assert (cost, success) == (1 + 4, True) and after.view.boxes == (("box 1", (5, 1)),) and after.view.robot == (4, 1)
     stuck, cost, success = world.execute(replace(state, faulty=("box 1",)), "push", ("box 1", "east"), None)

@@ -88,6 +88,17 @@ def test_shuffled_guidance_is_that_of_others(words, games):
     assert sorted(own.ravel()) == pytest.approx(sorted(other.ravel())) and (own != other).mean() > 0.9
 
 
+def test_rewards_are_exchanged_among_steps_that_were_played(words, games):
+    """Steps after the end of a game have rewards that nobody sees; those of others would be lost there."""
+    alive = games["alive"].copy()
+    alive[::2, 3:] = False
+    only = Candidate.model_validate(WRITTEN[3]).model_copy(update={"team_weight": 0.0})
+    own, other = (hybrid_reward(only, words.step, SIM.observation, k)({**games, "alive": alive}) for k in (None, KEY))
+    played = np.broadcast_to(alive[:, None], own.shape)
+    assert sorted(own[played]) == pytest.approx(sorted(other[played])) and (own != other)[played].mean() > 0.9
+    assert (own == other)[~played].all()
+
+
 def test_a_candidate_with_a_fault_is_refused_with_the_reason(words, games):
     form = words.form(games, "both")
     good = {"reward": ["contribution"], "features": ["landmark_0_rival"]}

@@ -233,6 +233,10 @@ def test_a_file_of_ones_own(context, tmp_path):
     (tmp_path / "own.json").write_text(json.dumps(OWN))
     made = run(context(out=tmp_path), bandit=str(tmp_path / "own.json"))
     assert made["return_optimum"] > 0 and made["arms"]["sequoia"]["fallbacks"] == 0
+    act = sequoia.load_planner(tmp_path, str(tmp_path / "own.json"))
+    assert act([0, 1]).shape == (2,) and act([0, 1]).sum() <= 1
+    with pytest.raises(UserError, match="holds no network for these arms"):
+        sequoia.load_planner(tmp_path, three())
     (tmp_path / "own.py").write_text(f"null = None\n\n\ndef make():\n    return {OWN!r}\n")
     again = run(context(), bandit=f"{tmp_path}/own.py:make")
     assert again["return"] == made["return"]

@@ -182,7 +182,7 @@ def build(
     )
 
 
-def embedded(warm: int = 60, **options: Any) -> pl.Runnable:
+def embedded(warm: int = 100, **options: Any) -> pl.Runnable:
     """On molecules of RDKit's package, whose property follows from three descriptors: the small model is
     shown the form first.
     """
@@ -191,7 +191,7 @@ def embedded(warm: int = 60, **options: Any) -> pl.Runnable:
         return made
     learned = pl.vary(
         made.parts["rl"].runnable,
-        optimiser=pl.AdamW(lr=5e-4),
+        optimiser=pl.AdamW(lr=2e-4),
         schedule=pl.Schedule(prompts=8, steps=30),
     )
     return replace(made, parts={**made.parts, "rl": replace(made.parts["rl"], runnable=learned)})

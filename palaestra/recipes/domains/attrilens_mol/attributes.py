@@ -299,21 +299,25 @@ class ShowAttributes:
     """
 
     right: float = 0.6
-    most: int = 5
+    least: int = 2
+    most: int = 4
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         rng = pl.rng_of((*key, "attributes"))
-        reply = example_text(group.task, rng, self.right, self.most)
+        reply = example_text(group.task, rng, self.right, self.least, self.most)
         made = pl.Demonstrate().episode(ctx, group.task, reply, ())
         return replace(group, episodes=(*group.episodes, made))
 
 
-def example_text(task: pl.Task, rng: np.random.Generator, right: float, most: int) -> str:
-    """An answer in the form, with 1 to `most` attributes."""
+def example_text(
+    task: pl.Task, rng: np.random.Generator, right: float, least: int, most: int
+) -> str:
+    """An answer in the form, with `least` to `most` attributes."""
     intervals = task.meta["intervals"]
     names = list(intervals)
     items = list[str]()
-    for i in rng.permutation(len(names))[: int(rng.integers(1, min(most, len(names)) + 1))]:
+    n = int(rng.integers(least, most + 1))
+    for i in rng.permutation(len(names))[:n]:
         inside = is_inside(molecule_of(task), names[int(i)], intervals)
         improves = inside == (rng.random() < right)
         short = min(pl.verifiers.DESCRIPTORS.get(names[int(i)], (names[int(i)],)), key=len)

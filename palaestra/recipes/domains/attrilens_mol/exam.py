@@ -15,19 +15,19 @@ DEPTH, LEAST = 4, 5  # of the tree, and of the molecules in a leaf
 
 
 @dataclass(frozen=True)
-class DecisionNode:
+class AttributeTree:
     """A leaf (column -1), or where a column is split. `share` is that of class 1."""
 
     share: float
     column: int = -1
     cut: float = 0.0
-    below: "DecisionNode | None" = None
-    above: "DecisionNode | None" = None
+    below: "AttributeTree | None" = None
+    above: "AttributeTree | None" = None
 
 
 def grow_tree(
     x_NF: np.ndarray, y_N: np.ndarray, depth: int = DEPTH, least: int = LEAST
-) -> DecisionNode:
+) -> AttributeTree:
     """A CART tree (Breiman and others, 1984): each split makes the weighted Gini impurity
 
         sum over both sides of n_side * 2 p (1 - p)
@@ -50,13 +50,13 @@ def grow_tree(
             best = (float(impurity_N[at]), column, float((x_N[at] + x_N[at + 1]) / 2))
     _, column, cut = best
     if column < 0:
-        return DecisionNode(share)
+        return AttributeTree(share)
     low_N = x_NF[:, column] <= cut
     sides = (grow_tree(x_NF[side], y_N[side], depth - 1, least) for side in (low_N, ~low_N))
-    return DecisionNode(share, column, cut, *sides)
+    return AttributeTree(share, column, cut, *sides)
 
 
-def tree_share(node: DecisionNode, x_F: np.ndarray) -> float:
+def tree_share(node: AttributeTree, x_F: np.ndarray) -> float:
     """The share of class 1 in the leaf that a molecule falls into."""
     while node.below is not None and node.above is not None:
         node = node.below if x_F[node.column] <= node.cut else node.above

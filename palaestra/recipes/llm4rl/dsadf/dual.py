@@ -5,7 +5,7 @@ n games, m of them, O numbers of an observation, K goals.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -91,11 +91,11 @@ class DualChooser:
             # a game that is over is stepped on, so its last observation is found by its steps
             last = int(paths["alive"][row].sum()) - 1
             after = paths["next_obs"][row, 0, last : last + 1]
-            held: list[bool] = self.book.holds(after)[0].tolist()
+            held: Any = self.book.holds(after)[0]
             if acts == "fast":
                 end = games.end_n[row]
                 if end in (pl.control.REACHED, pl.control.TIMEOUT) or over_n[row]:
-                    self.outcomes.append((goal, held[goal]))
+                    self.outcomes.append((goal, bool(held[goal])))
             elif held[goal]:
                 self.ways.append((row, int(self.begun_n[row]), last + 1, goal))
             self.acts[row] = "none"

@@ -32,11 +32,11 @@ def windows(steps_BTF: Tensor, k: int) -> Tensor:
 
 def tower(inputs: int, outputs: int, width: int, gain: float = 1.0) -> nn.Sequential:
     """Two hidden layers; the last weights times `gain`."""
+    hidden = (nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
     last = nn.Linear(width, outputs)
     with torch.no_grad():
         last.weight *= gain
-        last.bias *= 0
-    hidden = (nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
+        nn.init.zeros_(last.bias)
     return nn.Sequential(*hidden, last)
 
 
@@ -47,15 +47,14 @@ class HistoryEncoder(nn.Module):
         super().__init__()
         self.numbers = numbers
         left = (((k + 1) // 2) + 1) // 2
-        last = nn.Linear(CHANNELS * left, 2 * latent)
-        self.net = nn.Sequential(
+        convolutions = (
             nn.Conv1d(numbers, CHANNELS, 3, stride=2, padding=1),
             nn.ELU(),
             nn.Conv1d(CHANNELS, CHANNELS, 3, stride=2, padding=1),
             nn.ELU(),
-            nn.Flatten(),
-            last,
         )
+        last = nn.Linear(CHANNELS * left, 2 * latent)
+        self.net = nn.Sequential(*convolutions, nn.Flatten(), last)
         with torch.no_grad():  # z begins as a number with little noise
             last.bias[latent:] = START_SD
 

@@ -12,9 +12,9 @@ from palaestra.recipes.llm4rl.interactive_navigation.rooms import (
     WALL,
     WIDTH,
     BlockedRooms,
+    BlockedRoomsView,
     Cell,
     Placed,
-    RoomsView,
 )
 from palaestra.recipes.llm4rl.interactive_navigation.tree import checked_call
 
@@ -45,7 +45,7 @@ def scripted_navigator(request: pl.ChatRequest) -> Mapping[str, Any]:
     return {"nodes": _nodes(view, failed, re.findall(r"node (\d+): after (.*)", text))}
 
 
-def read_view(text: str) -> RoomsView:
+def read_view(text: str) -> BlockedRoomsView:
     """What a question tells of the rooms, as `BlockedRooms.spell` wrote it."""
     rows = re.findall(rf"(?m)^[#.RGBkDL?]{{{WIDTH}}}$", text)[:HEIGHT]
     line = lambda name: next(x for x in text.split("\n") if name in x)
@@ -54,7 +54,7 @@ def read_view(text: str) -> RoomsView:
     keys, held, doors = line("keys: ").split(";")
     robot, goal = (cell for _, cell in placed(line("(column,row)")))
     need = re.findall(r"(door \d+) at (\d+),(\d+) needs (key \d+)", doors)
-    return RoomsView(
+    return BlockedRoomsView(
         robot=robot,
         goal=goal,
         walls=frozenset(
@@ -82,7 +82,7 @@ def _west(cell: Cell, placed: Placed, away: int) -> str:
     return next((n for n, c in placed if c == (cell[0] - away, cell[1])), "")
 
 
-def _chains(view: RoomsView, failed: set[str]) -> list[Chain]:
+def _chains(view: BlockedRoomsView, failed: set[str]) -> list[Chain]:
     """Ways to the goal: along free cells, and through each passage, without calls that failed."""
     walk: Chain = [("walk", ["goal"])]
     chains: list[Chain] = [walk]
@@ -104,7 +104,7 @@ def _chains(view: RoomsView, failed: set[str]) -> list[Chain]:
     return works or ([explore] if _works(view, explore, failed) else [])
 
 
-def _works(view: RoomsView, chain: Chain, failed: set[str]) -> bool:
+def _works(view: BlockedRoomsView, chain: Chain, failed: set[str]) -> bool:
     for name, arguments in chain:
         if f"{name}({', '.join(arguments)})" in failed:
             return False
@@ -116,7 +116,7 @@ def _works(view: RoomsView, chain: Chain, failed: set[str]) -> bool:
     return True
 
 
-def _spelled(view: RoomsView, chain: Chain) -> list[dict[str, Any]]:
+def _spelled(view: BlockedRoomsView, chain: Chain) -> list[dict[str, Any]]:
     """The calls of a chain with rough costs: walls between two places are not counted."""
     told = list[dict[str, Any]]()
     for name, arguments in chain:
@@ -129,7 +129,7 @@ def _spelled(view: RoomsView, chain: Chain) -> list[dict[str, Any]]:
 
 
 def _nodes(
-    view: RoomsView, failed: set[str], wanting: Sequence[tuple[str, str]]
+    view: BlockedRoomsView, failed: set[str], wanting: Sequence[tuple[str, str]]
 ) -> list[dict[str, Any]]:
     """Up to three chains behind each node that wants children."""
     nodes = list[dict[str, Any]]()

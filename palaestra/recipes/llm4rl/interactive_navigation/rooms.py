@@ -31,7 +31,7 @@ that lies just west of the ledge. explore(): walks to where something unseen may
 
 
 @pl.value_class
-class RoomsView:
+class BlockedRoomsView:
     """What the robot knows: `walls` and cells of things. A door has the name of its key; one that is
     open is none. `unseen` are cells that may hold something.
     """
@@ -57,12 +57,12 @@ class RoomsView:
 
 
 @pl.value_class
-class BoxRoomsState:
+class BlockedRoomsState:
     """A view, and what it does not tell: things that fail when they are used, a second door behind
     another one, and keys that were not seen.
     """
 
-    view: RoomsView
+    view: BlockedRoomsView
     faulty: tuple[str, ...] = ()
     behind: tuple[tuple[str, tuple[str, Cell, str]], ...] = ()
     hidden: Placed = ()
@@ -119,7 +119,7 @@ class BlockedRooms:
             "explore": (),
         }
 
-    def reset(self, rng: np.random.Generator) -> BoxRoomsState:
+    def reset(self, rng: np.random.Generator) -> BlockedRoomsState:
         kind = str(rng.choice(list(KINDS), p=list(KINDS.values())))
         kind = kind if self.kind == "mixed" else self.kind
         rows = [int(y) for y in rng.permutation(ROWS)]
@@ -142,7 +142,7 @@ class BlockedRooms:
         lacks = ("box", "door", "ledge")[opens] if kind == "open" else ""
         boxes = [things["box"]] if not alone and lacks != "box" else []
         boxes += [step] if not alone and lacks != "ledge" else []
-        view = RoomsView(
+        view = BlockedRoomsView(
             robot=start,
             goal=goal,
             walls=frozenset(walls),
@@ -153,20 +153,20 @@ class BlockedRooms:
             unseen=(ALCOVE,),
         )
         second = ("door 2", (WALL + 1, rows[1]), "key 2")
-        return BoxRoomsState(
+        return BlockedRoomsState(
             view=view,
             faulty={"stuck": ("box 1",), "slippery": ("ledge 1",)}.get(kind, ()),
             behind=(("door 1", second),) if kind == "second door" else (),
             hidden=(("key 2", ALCOVE),) if kind == "second door" else (),
         )
 
-    def surprising(self, state: BoxRoomsState) -> bool:
+    def surprising(self, state: BlockedRoomsState) -> bool:
         return bool(state.faulty or state.behind)
 
-    def view(self, state: BoxRoomsState) -> RoomsView:
+    def view(self, state: BlockedRoomsState) -> BlockedRoomsView:
         return state.view
 
-    def values(self, view: RoomsView) -> Mapping[str, Sequence[str]]:
+    def values(self, view: BlockedRoomsView) -> Mapping[str, Sequence[str]]:
         return {
             "place": ("goal",),
             "key": [n for n, _ in view.keys],
@@ -176,7 +176,7 @@ class BlockedRooms:
             "way": list(WAYS),
         }
 
-    def spell(self, view: RoomsView) -> str:
+    def spell(self, view: BlockedRoomsView) -> str:
         """A drawing, and every thing with its column and row."""
         marks = {view.robot: "R", view.goal: "G"} | dict.fromkeys(view.unseen, "?")
         marks |= {c: "B" for _, c in view.boxes} | {c: "k" for _, c in view.keys}
@@ -195,10 +195,10 @@ class BlockedRooms:
             ]
         )
 
-    def reached(self, view: RoomsView) -> bool:
+    def reached(self, view: BlockedRoomsView) -> bool:
         return view.robot == view.goal
 
-    def refuse(self, view: RoomsView, name: str, arguments: tuple[str, ...]) -> str:
+    def refuse(self, view: BlockedRoomsView, name: str, arguments: tuple[str, ...]) -> str:
         if name == "open" and self._key(view, arguments[0]) not in view.held:
             return f"{arguments[0]} needs {self._key(view, arguments[0])}, which is not held"
         if name == "explore" and not view.unseen:
@@ -214,13 +214,19 @@ class BlockedRooms:
         reach = distances(view.robot, view.blocked)
         return "" if self._stand(view, name, arguments, reach) in reach else "there is no free way"
 
-    def predict(self, view: RoomsView, name: str, arguments: tuple[str, ...]) -> RoomsView:
+    def predict(
+        self, view: BlockedRoomsView, name: str, arguments: tuple[str, ...]
+    ) -> BlockedRoomsView:
         after = self._apply(view, name, arguments)[0]
         return replace(after, unseen=()) if name == "explore" else after
 
     def execute(
-        self, state: BoxRoomsState, name: str, arguments: tuple[str, ...], rng: np.random.Generator
-    ) -> tuple[BoxRoomsState, float, bool]:
+        self,
+        state: BlockedRoomsState,
+        name: str,
+        arguments: tuple[str, ...],
+        rng: np.random.Generator,
+    ) -> tuple[BlockedRoomsState, float, bool]:
         view = state.view
         if self.refuse(view, name, arguments):
             return state, FAILING, False
@@ -239,22 +245,26 @@ class BlockedRooms:
             after = replace(after, doors=(*after.doors, *doors))
         return self._look(replace(state, view=after)), cost, True
 
-    def _look(self, state: BoxRoomsState) -> BoxRoomsState:
+    def _look(self, state: BlockedRoomsState) -> BlockedRoomsState:
         """What is seen from where the robot is."""
         if state.view.robot != MOUTH or not state.view.unseen:
             return state
         view = replace(state.view, unseen=(), keys=(*state.view.keys, *state.hidden))
         return replace(state, view=view, hidden=())
 
-    def _key(self, view: RoomsView, door: str) -> str:
+    def _key(self, view: BlockedRoomsView, door: str) -> str:
         return next(key for name, _, key in view.doors if name == door)
 
-    def _ahead(self, view: RoomsView, box: str, way: str) -> list[Cell]:
+    def _ahead(self, view: BlockedRoomsView, box: str, way: str) -> list[Cell]:
         (x, y), (dx, dy) = view.where(box), WAYS[way]
         return [(x + k * dx, y + k * dy) for k in range(1, PUSHED + 1)]
 
     def _stand(
-        self, view: RoomsView, name: str, arguments: tuple[str, ...], reach: Mapping[Cell, int]
+        self,
+        view: BlockedRoomsView,
+        name: str,
+        arguments: tuple[str, ...],
+        reach: Mapping[Cell, int],
     ) -> Cell:
         """Where the robot has to be for a call."""
         if name == "walk":
@@ -273,8 +283,8 @@ class BlockedRooms:
         return min(beside, key=lambda c: reach.get(c, WIDTH * HEIGHT))
 
     def _apply(
-        self, view: RoomsView, name: str, arguments: tuple[str, ...]
-    ) -> tuple[RoomsView, float]:
+        self, view: BlockedRoomsView, name: str, arguments: tuple[str, ...]
+    ) -> tuple[BlockedRoomsView, float]:
         """The view after a call that works, and its cost."""
         reach = distances(view.robot, view.blocked)
         stand = self._stand(view, name, arguments, reach)

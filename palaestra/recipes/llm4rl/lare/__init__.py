@@ -67,7 +67,7 @@ CARD = pl.Card(
     lacks=(
         "Factors are expressions over declared quantities, not code.",
         "Of a simulator of Gymnasium the language model is told neither the name nor what its "
-        "numbers mean; `about` and `quantities` are those of a simulator of your own.",
+        "numbers mean, unless a description says so: `palaestra guide init`.",
         "Without `quantities` the action of a step is none of them.",
         "MuJoCo with TD3 and Triangle Area were not run.",
     ),

@@ -95,8 +95,8 @@ CARD = pl.Card(
         "Benchmarks of the paper beside cooperative navigation were not run.",
         "By default the candidates are those that a large model wrote once, who knew the simulator; it "
         "did not see how earlier ones did, so the default shows selection, and not that feedback helps.",
-        "Of an environment of a library the model is told neither the name nor what its numbers mean; "
-        "`about`, `quantities` and `view` are those of a simulator of your own.",
+        "Of an environment of a library the model is told neither the name nor what its numbers mean, unless a "
+        "description says so: `palaestra guide init`.",
     ),
     grade="B",
 )

@@ -105,7 +105,8 @@ def hybrid_reward(
 
     Args:
         observation: numbers of an observation, behind which features may stand.
-        key: gives every step the sum of another step of the same games; None = its own.
+        key: gives every step the sum of another step of the same games, of those in which they were
+            not over; None = its own.
     """
     if not candidate.reward:
         return pl.control.as_paid
@@ -115,8 +116,9 @@ def hybrid_reward(
         seen = {k: paths[k][..., :observation] for k in ("obs", "next_obs")}
         columns = words.compute({**paths, **seen})
         own = pl.control.columns_of(candidate.reward, columns, words.declared).sum(-1)
-        if rng is not None:
-            own = pl.control.shuffle_rows(own.reshape(-1, 1), rng).reshape(own.shape)
+        alive = np.broadcast_to(paths["alive"][:, None], own.shape)
+        if rng is not None and alive.sum() > 1:
+            own[alive] = pl.control.shuffle_rows(own[alive][:, None], rng)[:, 0]
         team = paths["reward"].mean(1, keepdims=True)
         return candidate.team_weight * team + candidate.own_weight * own
 

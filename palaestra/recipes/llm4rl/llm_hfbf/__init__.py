@@ -92,8 +92,8 @@ CARD = pl.Card(
         "Trust is of one person; labels of several are not told apart.",
         "Without a model the default's judge is a rule that a large model wrote, who knew the simulator and "
         "the biases: it shows what good corrections bring, and not that a language model makes them.",
-        "Of an environment of a library the model is told neither the name nor what its numbers mean; "
-        "`about` and `quantities` are those of a simulator of your own.",
+        "Of an environment of a library the model is told neither the name nor what its numbers mean, unless a "
+        "description says so: `palaestra guide init`.",
     ),
     grade="C",
 )

@@ -117,8 +117,9 @@ CARD = pl.Card(
         "RLBench and FurnitureBench were not run; the default is a plane without contacts.",
         "By default stages and rewards are those that a large model wrote once, who knew the simulator. There is no "
         "oracle's arm.",
-        "Of an environment of a library the model is told neither the name nor what its numbers mean; "
-        "`about` and `quantities` are those of a simulator of your own.",
+        "Of an environment of a library the model is told neither the name nor what its numbers mean, unless a "
+        "description says so: `palaestra guide init`.",
+        "What the world model imagines may take actions that a simulator's masks forbid; in games they are not taken.",
     ),
     grade="C",
 )

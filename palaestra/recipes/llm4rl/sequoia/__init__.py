@@ -40,9 +40,13 @@ arms.md has what test games pay, with the same luck in all arms:
 `gain` is sequoia less myopic, `gain_over_one_step` less the network with gamma 0, and `changed` how far what follows
 moved the values of actions against one another. Learned arms take equally many steps. The network is network.json in
 the run folder. An integer program that ends without an action, within `seconds`, is counted in `fallbacks`, and a
-random one taken.
+random one taken. `load_planner("RUN", "FILE.json")` gives the action of a state.
 
-RESULT
+`palaestra train sequoia`, seed 0, returns of 32 games (standard errors 1.5 to 2.6): none 10.2, random 27.4, sample and
+myopic 63.5, one step 69.3, greedy 70.0, sequoia 70.5, optimum 70.5. Here sequoia plays like the optimum; but most of what
+it gains over myopic the network with gamma 0 gains too, by its errors and not by what follows, and choosing part by part
+loses little among 13 feasible actions. In a trial before (instance=1, seed 101, steps=200) sequoia came to 70.5, below
+myopic with 72.4, one step with 75.3 and the optimum with 81.9. One seed each, no claim.
 
 Deviations: the authors' target network hardly moves (1e-6 an update), so theirs looks two steps ahead; here it follows
 by 0.02. Bounds of units are those of interval arithmetic, not 1e5. Values are times 1 - gamma. States are one of S, not
@@ -57,6 +61,7 @@ from palaestra.recipes.llm4rl.sequoia.bandit import RestlessBandit as RestlessBa
 from palaestra.recipes.llm4rl.sequoia.learner import SequentialCosts
 from palaestra.recipes.llm4rl.sequoia.milp import Feasible as Feasible
 from palaestra.recipes.llm4rl.sequoia.program import PlanRestless
+from palaestra.recipes.llm4rl.sequoia.program import load_planner as load_planner
 
 CARD = pl.Card(
     title="SEQUOIA: combinatorial actions, coupled restless bandits",

@@ -22,6 +22,7 @@ from palaestra.recipes.llm4rl.sequoia.milp import (
 )
 
 Policy = Callable[[np.ndarray], np.ndarray]  # a state [J] to an action [n]
+PAIRS = 10_000  # of a state and an action in the warm start, at most
 TINY = 1e-6  # priority that every transition has at least
 
 
@@ -217,6 +218,8 @@ class SequentialCosts:
         states += list(rng.integers(bandit.states, size=(8 * J, J)))
         acts = [np.zeros(n, int), np.ones(n, int), *np.eye(n, dtype=int), *actions.some(2 * n)]
         pairs = [(s, a) for s in states for a in acts]
+        if len(pairs) > PAIRS:
+            pairs = [pairs[i] for i in rng.permutation(len(pairs))[:PAIRS]]
         return np.stack([s for s, _ in pairs]), np.stack([a for _, a in pairs])
 
     def warm_start(

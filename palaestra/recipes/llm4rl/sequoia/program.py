@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,32 @@ def optimal_actions(bandit: RestlessBandit, every: np.ndarray) -> np.ndarray:
             most, best[t] = np.where(better, ahead, most), np.where(better, number, best[t])
         value = most
     return best
+
+
+def load_planner(folder: Path | str, bandit: str | RestlessBandit, seconds: float = 10.0) -> Policy:
+    """From a state of each arm, [J] from 0, the feasible action [n] that a trained network values most.
+
+        act = load_planner("RUN", "FILE.json")
+        action = act([0, 2, 1])
+
+    Args:
+        folder: of the run.
+        bandit: that it was trained on, or one of the same size with another limit.
+
+    Raises UserError for a folder that holds no network, or one of another size.
+    """
+    problem = load_bandit(bandit) if isinstance(bandit, str) else bandit
+    try:
+        weights = json.loads((Path(folder) / NETWORK).read_text())
+        tensors = {k: torch.tensor(v) for k, v in weights.items()}
+        hidden = [len(v) for k, v in weights.items() if k.endswith("bias")][:-1]
+        inputs = problem.feasible.actions + problem.arms * problem.states
+        network = CostNetwork(inputs, tuple(hidden))
+        network.load_state_dict(tensors)
+    except (OSError, ValueError, AttributeError, TypeError, RuntimeError) as error:
+        raise pl.UserError(f"{folder} holds no network for these arms: {error}") from None
+    actions = FeasibleActions(problem, seconds, pl.rng_of(("sequoia", "planner")))
+    return lambda state: actions.least(network, np.asarray(state, int))
 
 
 @pl.stage

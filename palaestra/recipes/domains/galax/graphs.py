@@ -1,0 +1,298 @@
+"""The user's graph and samples: files, and a planted graph whose targets are known."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import palaestra as pl
+
+HEADS = ("head", "source", "from", "subject", "node1", "gene1", "protein1")
+TAILS = ("tail", "target", "to", "object", "node2", "gene2", "protein2")
+RELATIONS = ("relation", "predicate", "type", "interaction", "label")
+LABELS, TARGETS, SEEDS = ("label", "class", "disease"), ("targets",), ("seeds", "nodes")
+HELD_OUT = 5  # one sample in so many, where no column `split` says which
+BETWEEN = re.compile(r"[;|,]")
+
+
+@dataclass(frozen=True)
+class InteractionGraph:
+    """The reference graph: names, whether two nodes interact [N, N], and how, by both numbers."""
+
+    names: tuple[str, ...]
+    linked_NN: np.ndarray
+    relations: Mapping[tuple[int, int], str]
+
+
+@dataclass(frozen=True)
+class SubgraphCase:
+    """A sample: a value of each node [N], its class, the nodes that should be found, where they are
+    known, and those that the search begins at, where they are given.
+    """
+
+    name: str
+    signal_N: np.ndarray
+    label: int
+    targets: frozenset[int] = frozenset()
+    seeds: tuple[int, ...] = ()
+    held_out: bool = False
+
+
+@dataclass(frozen=True)
+class CaseFile:
+    """Samples with the names of their classes, and what was left out of the files."""
+
+    cases: tuple[SubgraphCase, ...]
+    classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def part(self, held_out: bool) -> list[SubgraphCase]:
+        return [c for c in self.cases if c.held_out == held_out]
+
+
+def read_graph(path: str) -> tuple[InteractionGraph, tuple[str, ...]]:
+    """A file of edges, and what is said of it. Lines head<TAB>relation<TAB>tail, or records with two columns
+    of nodes (source and target, head and tail, ...) and perhaps one of the relation. Edges have no
+    direction.
+
+    Raises:
+        UserError: an edge lacks a node, or there is none.
+    """
+    edges = _triples(path) if Path(path).suffix.lower() in (".tsv", ".txt") else None
+    edges = _records(path) if edges is None else edges
+    own = sum(a == b for a, _, b in edges)
+    names = tuple(dict.fromkeys(n for a, _, b in edges for n in (a, b)))
+    number = {n: i for i, n in enumerate(names)}
+    linked_NN, relations = np.zeros((len(names), len(names)), bool), dict[tuple[int, int], str]()
+    for a, relation, b in edges:
+        i, j = number[a], number[b]
+        if i != j:
+            linked_NN[i, j] = linked_NN[j, i] = True
+            relations.setdefault((min(i, j), max(i, j)), relation)
+    if not relations:
+        raise pl.UserError(
+            f"{path}: no edge between two different nodes; write one a row, source,target"
+        )
+    notes = (f"{path}: {len(names)} nodes, {len(relations)} edges",)
+    return InteractionGraph(names, linked_NN, relations), (
+        *notes,
+        *([f"{own} edges from a node to itself are left out"] if own else []),
+    )
+
+
+def _triples(path: str) -> list[tuple[str, str, str]] | None:
+    """The facts of a file of lines; None where it has a header of other columns."""
+    try:
+        return list(pl.tasks.read_triples(path))
+    except pl.UserError:
+        if Path(path).suffix.lower() == ".txt":
+            raise
+        return None
+
+
+def _records(path: str) -> list[tuple[str, str, str]]:
+    edges = list[tuple[str, str, str]]()
+    for records in pl.tasks.open_records(path).values():
+        for i, row in enumerate(records):
+            lower = {str(k).strip().casefold(): v for k, v in row.items()}
+            ends = [next((lower[n] for n in names if n in lower), None) for names in (HEADS, TAILS)]
+            if any(_is_blank(x) for x in ends):
+                raise pl.UserError(
+                    f"{records.where(i)}: no edge; it needs two nodes, in columns such as source and target, and has "
+                    f"{', '.join(map(str, row))}"
+                )
+            kind = next(
+                (lower[n] for n in RELATIONS if not _is_blank(lower.get(n))), "interacts with"
+            )
+            edges.append((str(ends[0]).strip(), str(kind).strip(), str(ends[1]).strip()))
+    return edges
+
+
+def read_cases(path: str, graph: InteractionGraph) -> CaseFile:
+    """The samples of a file: `label` (or class, disease), the values of nodes in a record `signal` or in columns
+    of their names, and perhaps `targets`, `seeds` and `split`. Values are put in standard deviations from the
+    mean over training samples.
+
+    Raises:
+        UserError: a sample has no label, no value or one that is no number, or a split has one class.
+    """
+    number, cases, classes = (
+        {n: i for i, n in enumerate(graph.names)},
+        list[SubgraphCase](),
+        list[str](),
+    )
+    unknown, splits = set[str](), list[str]()
+    for records in pl.tasks.open_records(path).values():
+        for i, row in enumerate(records):
+            lower = {str(k).strip().casefold(): v for k, v in row.items()}
+            label = next((lower[n] for n in LABELS if not _is_blank(lower.get(n))), None)
+            if label is None:
+                raise pl.UserError(
+                    f"{records.where(i)}: no class; give each sample a column `label`"
+                )
+            name = str(label).strip()
+            classes += [] if name in classes else [name]
+            signal = row.get("signal")
+            values = (
+                signal
+                if isinstance(signal, Mapping)
+                else {k: v for k, v in row.items() if k in number}
+            )
+            splits.append(str(lower.get("split") or ""))
+            case = SubgraphCase(
+                name=str(lower.get("id") or records.label(i)),
+                signal_N=_signal(values, number, unknown, records.where(i)),
+                label=classes.index(name),
+                targets=frozenset(_nodes(lower, TARGETS, number, unknown)),
+                seeds=tuple(_nodes(lower, SEEDS, number, unknown)),
+            )
+            cases.append(case)
+    held = [s.casefold() in ("test", "valid", "validation") for s in splits]
+    if not any(splits):
+        order = np.random.default_rng(0).permutation(len(cases))
+        held = [bool(order[i] % HELD_OUT == 0) for i in range(len(cases))]
+    file = CaseFile(
+        tuple(replace(c, held_out=h) for c, h in zip(cases, held, strict=True)),
+        tuple(classes),
+        (f"{len(unknown)} names of samples are no node: {', '.join(sorted(unknown)[:5])}",)
+        if unknown
+        else (),
+    )
+    return standardise(check_cases(file, path))
+
+
+def check_cases(file: CaseFile, path: str) -> CaseFile:
+    """The same samples. Raises UserError where there is nothing to tell apart, or to measure."""
+    trained, held = ({c.label for c in file.part(h)} for h in (False, True))
+    if len(file.classes) < 2 or len(trained) < len(file.classes) or not held:
+        raise pl.UserError(
+            f"{path}: training samples have {len(trained)} of {len(file.classes)} classes, and {len(file.part(True))} "
+            "samples are held out; it needs two classes or more, each in training, and a held-out sample"
+        )
+    return file
+
+
+def standardise(file: CaseFile) -> CaseFile:
+    """Each node's values less the training mean, over the training deviation."""
+    known = np.stack([c.signal_N for c in file.part(False)])
+    mean_N, std_N = known.mean(0), known.std(0)
+    scale = lambda x_N: (x_N - mean_N) / np.where(std_N > 0, std_N, 1.0)
+    return replace(file, cases=tuple(replace(c, signal_N=scale(c.signal_N)) for c in file.cases))
+
+
+def _signal(
+    values: Mapping[str, Any], number: Mapping[str, int], unknown: set[str], where: str
+) -> np.ndarray:
+    signal_N, n = np.zeros(len(number)), 0
+    for name, value in values.items():
+        if name not in number:
+            unknown.add(name)
+        elif not _is_blank(value):
+            try:
+                signal_N[number[name]] = float(value)
+            except (TypeError, ValueError):
+                raise pl.UserError(f"{where}: {name} is {value!r}; write a number") from None
+            n += 1
+    if not n:
+        raise pl.UserError(
+            f"{where}: no value of a node of the graph; give columns with the names of nodes, or a record `signal`"
+        )
+    return signal_N
+
+
+def _nodes(
+    row: Mapping[str, Any], columns: Sequence[str], number: Mapping[str, int], unknown: set[str]
+) -> list[int]:
+    """The nodes that a column lists: a list, or names with commas, semicolons or bars between them."""
+    value = next((row[c] for c in columns if not _is_blank(row.get(c))), None)
+    listed = (
+        value if isinstance(value, list) else BETWEEN.split(str(value)) if value is not None else []
+    )
+    names = [str(x).strip() for x in listed if str(x).strip()]
+    unknown |= {n for n in names if n not in number}
+    return list(dict.fromkeys(number[n] for n in names if n in number))
+
+
+def _is_blank(value: Any) -> bool:
+    return (
+        value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
+    )
+
+
+def named_nodes(reply: str, names: Sequence[str]) -> list[int]:
+    """The nodes of a reply: of a JSON list, else all names that stand in it as words."""
+    text = pl.verifiers.strip_thinking(reply)
+    number = {n.casefold(): i for i, n in enumerate(names)}
+    match = re.search(r"\[.*?\]", text, re.DOTALL)
+    try:
+        listed = json.loads(match[0]) if match else []
+    except json.JSONDecodeError:
+        listed = []
+    said = [str(x).strip().casefold() for x in listed] or re.findall(r"[\w.:-]+", text.casefold())
+    return list(dict.fromkeys(number[x] for x in said if x in number))
+
+
+# ---- a planted graph
+
+
+def planted(
+    nodes: int = 80, module: int = 10, samples: int = 240, signal: float = 2.0, seed: int = 0
+) -> tuple[InteractionGraph, CaseFile]:
+    """A Barabasi-Albert graph (two edges for each new node) with two connected modules. A sample of class c
+    has noise of deviation 1 at each node, and `signal` more at four fifths of the nodes of module c. Its
+    targets are the whole module, which the search does not see.
+    """
+    rng = np.random.default_rng(seed)
+    linked_NN = np.zeros((nodes, nodes), bool)
+    ends = [0, 1]
+    linked_NN[0, 1] = linked_NN[1, 0] = True
+    for i in range(2, nodes):
+        chosen: set[int] = set()
+        while len(chosen) < 2:
+            chosen.add(int(ends[int(rng.integers(len(ends)))]))
+        for j in chosen:
+            linked_NN[i, j] = linked_NN[j, i] = True
+            ends += [i, j]
+    first = _module(linked_NN, module, rng, ())
+    modules = (first, _module(linked_NN, module, rng, first))
+    cases = list[SubgraphCase]()
+    for k in range(samples):
+        label = k % 2
+        lit_N = np.isin(np.arange(nodes), modules[label]) & (rng.random(nodes) < 0.8)
+        x_N = rng.normal(size=nodes) + signal * lit_N
+        cases.append(
+            SubgraphCase(
+                f"sample {k}", x_N, label, frozenset(modules[label]), (), k >= samples * 4 // 5
+            )
+        )
+    names = tuple(f"n{i}" for i in range(nodes))
+    pairs = {
+        (int(i), int(j)): "interacts with"
+        for i, j in zip(*np.nonzero(np.triu(linked_NN)), strict=True)
+    }
+    return InteractionGraph(names, linked_NN, pairs), standardise(
+        CaseFile(tuple(cases), ("first", "second"))
+    )
+
+
+def _module(
+    linked_NN: np.ndarray, size: int, rng: np.random.Generator, without: Sequence[int]
+) -> tuple[int, ...]:
+    """Nodes that hang together, grown from a random one, none of them in `without`."""
+    free = [i for i in range(len(linked_NN)) if i not in without]
+    for _ in range(1000):
+        grown = [int(rng.choice(free))]
+        while len(grown) < size:
+            near = np.flatnonzero(linked_NN[grown].any(0))
+            near = [int(j) for j in near if j not in grown and j not in without]
+            if not near:
+                break
+            grown.append(int(rng.choice(near)))
+        if len(grown) == size:
+            return tuple(sorted(grown))
+    raise pl.UserError(f"galax: the graph has no connected module of {size} nodes; make it larger")

@@ -1,0 +1,175 @@
+"""DAHLIA: a language model writes a program of primitives, others write the functions that it lacks and judge
+from poses whether the task is done; what is judged to fail is planned again with a report (arXiv:2503.21969).
+
+    planner     a Python program that calls primitives, each of which moves a whole object; its thoughts are comments
+    co-planner  a function that the program calls and does not define, up to 4 of a program
+    reporter    a program of poses that sets judge, and three lines: what differs, which step, what to do
+
+A program runs in the sandbox alone. At each primitive it pauses, the world carries the call out, and the program runs
+again with what came of all calls before it: it sees the poses after each call, and may not draw random numbers. An
+error of a program ends its attempt, and the reporter is told of it. What counts as success is the world's own test,
+which nobody who is asked sees.
+
+    palaestra train dahlia sim=FILE.py:make instructions=tasks.jsonl asked="endpoint(url='...',model='...')"
+    palaestra train dahlia asked=DIR reporter=DIR attempts=3 retry=reset instructions=tasks.jsonl
+    palaestra train dahlia asked=transcript:RUN/transcript.jsonl
+
+`FILE.py:make` is a class, or a function that makes a world, with `about`, in words; `primitives`, {"stack":
+"stack(block, below): puts ..."}; `reset(task, rng)`; `poses(state)`, plain data; `act(state, name, arguments, rng)`,
+the state and what the call returns, ValueError for what cannot be done; `success(state, task)`. It may have `example`,
+a solved task, and `tasks(rng, n)`. A row of tasks.jsonl is {"instruction": "..."} with whatever `success` reads; on
+the default's table it is {"instruction": "...", "goal": [["in", "red block", "left zone"], ["on", "blue block",
+"red block"]]}.
+
+With retry=continue the next attempt begins where things are, with reset where they were at first, as in the released
+code; the planner's programs so far stay in its conversation. `attempts` are 2, as there. In the run folder are
+arms.md, transcript.jsonl and tasks/, every task of an arm with programs, calls and reports; arms begin with the same
+states and the same luck in each attempt:
+
+    none    one attempt
+    guide   with the reporter
+    random  without; the same numbers of attempts, each in another task
+    oracle  the world's own test judges, and the reporter's lines are told where it says no
+
+`recovered` is the share of tasks that fail at first and are done in the end. `precision` and `recall` are those of
+the reporter's "done"; `expected` is what `first`, the success of one attempt, and its judgments would give if
+attempts were independent, s_k = p (1 - a) + (p a + (1 - p) n) s_(k-1), with n of failures noticed and a of successes
+taken for failures. `flip` turns a share of its judgments. `tasks` are attempted, four for each of `--steps`.
+
+`palaestra train dahlia`, seed 0, 20 tasks, one of each kind, with the script: 0.40 are done at one attempt (standard
+error 0.11), 0.90 with the reporter, 0.50 with as many attempts, 1.6, at random, and 0.90 with a judge that knows.
+Half of the tasks are recovered; precision and recall are 1, as the script's reporter tests what the world tests.
+`expected` is 0.64: attempts are not independent, as a report makes the script write another program, and without one
+it writes the same. 0.40 of its first programs end in an error, mostly because a tower is built in the order of the
+words. With retry=reset it is 0.80 (guide), 0.35 (random) and 0.80 (oracle). That the script is careful only after a
+report is our doing: a model may be so at once, or not at all. One seed and one script, no claim.
+"""
+
+import palaestra as pl
+from palaestra.recipes.llm4rl.dahlia.program import JudgeAttempts, Retry, world_by_name
+from palaestra.recipes.llm4rl.dahlia.script import scripted_arm
+from palaestra.recipes.llm4rl.dahlia.tabletop import Tabletop
+
+CARD = pl.Card(
+    title="DAHLIA: dual-tunnel planner/reporter manipulation",
+    paper="arXiv:2503.21969",
+    claim="A planner with co-planners that writes programs of primitives, and a reporter that closes the loop, do "
+    "long tasks of manipulation without data, and recover from failures.",
+    source="repository Ghiara/DAHLIA (prompts, execution, reporter, one retry) by notes of it, and the abstract; the "
+    "table, its tasks and the report's three lines are ours",
+    size=pl.Size(
+        setting="chat models plan and report in tabletop tasks of simulators and on a robot arm"
+    ),
+    needs=pl.needs.Requirements(
+        policy=False,
+        columns=(),
+        models=(
+            pl.needs.NeededModel(
+                "language model",
+                "asked",
+                "writes programs, and functions and judgments unless others do",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+            ),
+            pl.needs.NeededModel(
+                "reporter",
+                "reporter",
+                "judges from poses whether a task is done, and reports",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="the one that is asked for programs",
+            ),
+            pl.needs.NeededModel(
+                "co-planner",
+                "helper",
+                "writes functions that a program calls and does not define",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="the one that is asked for programs",
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "simulator",
+                "with primitives, poses and a success test",
+                flag="sim=FILE.py:NAME",
+                otherwise="a table with six blocks and three zones",
+            ),
+        ),
+        shows="recovered",
+        off={"attempts": 1},
+        own={
+            "endpoint": "{\"program\": \"w = instruction.split()\\npick_place(w[2] + ' block', w[6] + ' zone')\", "
+            '"judge": "judge = poses()[instruction.split()[2] + \' block\'][\'y\'] > 0.45", "report": ["What differs"]}',
+            "kind": "one in",
+            "fail": 0.5,
+            "attempts": 3,
+            "tasks": 6,
+        },
+    ),
+    use="It helps where an attempt can fail unnoticed and poses tell whether it did; where programs see that for "
+    "themselves, or a wrong plan is repeated whatever is reported, it only costs calls.",
+    lacks=(
+        "The reporter reads poses, no pictures, and no robot, PyBullet, CLIPort or LoHoRavens task was run.",
+        "There is one co-planner, which writes missing functions; those that parse names, positions and questions or "
+        "transform shapes are not roles of their own.",
+        "By default no language model is asked but a script that knows the table; its planner does careless programs "
+        "first and careful ones after a report, and its reporter is always right, so its numbers show that the loop "
+        "works, not that a model recovers.",
+    ),
+)
+
+
+def build(
+    asked: pl.Source | None = None,
+    reporter: pl.Source | None = None,
+    helper: pl.Source | None = None,
+    sim: str = "",
+    instructions: str = "",
+    kind: str = "",
+    fail: float = 0.15,
+    attempts: int = 2,
+    retry: Retry = "continue",
+    flip: float = 0.0,
+    tasks: int = 20,
+) -> JudgeAttempts:
+    """`asked` writes programs for tasks of `instructions` in the world `sim`, FILE.py:NAME, or at a table
+    whose grasps `fail`, with tasks of one `kind`; see `JudgeAttempts`.
+    """
+    return JudgeAttempts(
+        asked=asked,
+        reporter=reporter,
+        helper=helper,
+        world=world_by_name(sim) if sim else Tabletop(fail=fail),
+        instructions=instructions,
+        kind=kind,
+        attempts=attempts,
+        retry=retry,
+        flip=flip,
+        tasks=tasks,
+    )
+
+
+def embedded(
+    asked: pl.Source | None = None,
+    reporter: pl.Source | None = None,
+    helper: pl.Source | None = None,
+    kind: str = "",
+    fail: float = 0.15,
+    attempts: int = 2,
+    retry: Retry = "continue",
+    flip: float = 0.0,
+    tasks: int = 20,
+) -> JudgeAttempts:
+    """At the table, with the script in the place of a model unless one is `asked`."""
+    return build(
+        asked or pl.Scripted(scripted_arm, name="script"),
+        reporter,
+        helper,
+        kind=kind,
+        fail=fail,
+        attempts=attempts,
+        retry=retry,
+        flip=flip,
+        tasks=tasks,
+    )

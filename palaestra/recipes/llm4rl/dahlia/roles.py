@@ -1,0 +1,192 @@
+"""Who is asked about a task: a planner, a co-planner that writes missing functions, and a reporter."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field, field_validator
+
+import palaestra as pl
+from palaestra.recipes.llm4rl.dahlia.sandboxed import parameters_of, plain_code, undefined_calls
+from palaestra.recipes.llm4rl.dahlia.tabletop import ManipulationWorld
+
+M = TypeVar("M", bound=BaseModel)
+ASKS = 3  # a reply, and two repairs
+HELPERS = 4  # functions of a program that are written for it
+GIVEN = ("poses", "instruction")
+
+
+class ProgramReply(BaseModel):
+    """A program; thoughts are its comments."""
+
+    program: str = Field(min_length=1)
+
+    @field_validator("program")
+    @classmethod
+    def python(cls, text: str) -> str:
+        plain_code(text)
+        return text
+
+
+class HelperReply(BaseModel):
+    """A function that a program calls and does not define."""
+
+    function: str = Field(min_length=1)
+
+    @field_validator("function")
+    @classmethod
+    def python(cls, text: str) -> str:
+        return plain_code(text)
+
+
+class JudgeReply(BaseModel):
+    """A program that sets `judge`, and three lines for the planner, which hears them where it is False."""
+
+    judge: str = Field(min_length=1)
+    report: list[str] = Field(default_factory=list, max_length=12)
+
+    @field_validator("judge")
+    @classmethod
+    def python(cls, text: str) -> str:
+        return plain_code(text)
+
+
+PLANNER = """{about}
+
+Write a Python program that does a task. It may call these primitives and poses(), each moves a whole object; \
+think step by step in comments, then call them. Functions that you call and do not define are written for you: \
+give them names that say what they do. No imports, no random numbers.
+{primitives}
+{example}
+Task: {instruction}
+poses: {poses}
+
+Answer with {{"program": "..."}}."""
+
+AGAIN = """{judged} Now the poses are as follows.
+poses: {poses}
+
+Try again: write the program that does the task from here, and answer with {{"program": "..."}}."""
+
+HELPER = """{about}
+{primitives}
+
+A program for the task "{instruction}" calls {name}, which nobody has defined:
+{program}
+
+Write this function in Python. It may call the primitives and poses(). Answer with {{"function": "def {name}(...): ..."}}."""
+
+REPORTER = """{about}
+
+A robot was told: {instruction}
+It made these calls: {calls}
+{error}Where things are:
+poses: {poses}
+
+Write a Python program that sets judge to True if the task is done, else to False, from poses() alone. Then three \
+lines for who plans, for the case that it is not done: what differs, which step went wrong, what to do.
+
+Answer with {{"judge": "judge = ...", "report": ["...", "...", "..."]}}."""
+
+
+def spell(world: ManipulationWorld) -> str:
+    return "\n".join(f"- {text}" for text in world.primitives.values())
+
+
+class TaskRoles:
+    """The roles in one task, with what the planner has been told so far."""
+
+    def __init__(
+        self,
+        ctx: pl.Context,
+        world: ManipulationWorld,
+        sources: Mapping[str, pl.Source],
+        instruction: str,
+    ):
+        self.ctx, self.world, self.sources, self.instruction = ctx, world, sources, instruction
+        self.talk: tuple[pl.Message, ...] = ()
+        self.calls = self.helpers = self.fallbacks = 0
+
+    async def _ask(self, role: str, messages: Sequence[pl.Message], form: type[M]) -> M | None:
+        """The reply; None where none fits, which is counted."""
+        request = pl.ChatRequest(messages=tuple(messages), max_tokens=2048)
+        self.calls += 1
+        try:
+            return await self.ctx.ask_for(self.sources[role], request, form, asks=ASKS)
+        except pl.Fault as fault:
+            if fault.cause != "chat-format":
+                raise
+            self.fallbacks += 1
+            return None
+
+    async def plan(self, poses: Mapping[str, Any], judged: str = "") -> str:
+        """A program for the task; "" = no reply fits.
+
+        Args:
+            judged: how the last attempt was judged, where there was one.
+        """
+        if not self.talk:
+            example = str(getattr(self.world, "example", ""))
+            text = PLANNER.format(
+                about=self.world.about,
+                primitives=spell(self.world),
+                example=f"\n{example}\n" if example else "",
+                instruction=self.instruction,
+                poses=json.dumps(poses),
+            )
+        else:
+            text = AGAIN.format(judged=judged, poses=json.dumps(poses))
+        messages = (*self.talk, *pl.services.question_messages(text))
+        reply = await self._ask("planner", messages, ProgramReply)
+        if reply is None:
+            return ""
+        said = pl.Message(role="assistant", content=reply.model_dump_json())
+        self.talk = (*messages, said)
+        return await self.complete(plain_code(reply.program))
+
+    async def complete(self, code: str) -> str:
+        """The program with functions that it calls and nobody defined in front of it."""
+        known = [*self.world.primitives, *GIVEN]
+        for _ in range(HELPERS):
+            if not (missing := undefined_calls(code, known)):
+                break
+            text = HELPER.format(
+                about=self.world.about,
+                primitives=spell(self.world),
+                instruction=self.instruction,
+                name=missing[0],
+                program=code,
+            )
+            reply = await self._ask("helper", pl.services.question_messages(text), HelperReply)
+            if reply is None or missing[0] in undefined_calls(
+                f"{reply.function}\n{missing[0]}()", known
+            ):
+                break
+            self.helpers += 1
+            code = f"{reply.function}\n{code}"
+        return code
+
+    async def report(
+        self, poses: Mapping[str, Any], calls: Sequence[str], error: str
+    ) -> JudgeReply | None:
+        text = REPORTER.format(
+            about=self.world.about,
+            instruction=self.instruction,
+            calls="; ".join(calls) or "none",
+            error=f"Its program ended with an error: {error}\n" if error else "",
+            poses=json.dumps(poses),
+        )
+        return await self._ask("reporter", pl.services.question_messages(text), JudgeReply)
+
+
+def check_primitives(world: ManipulationWorld) -> None:
+    """Raises UserError for primitives whose words do not begin with their signature, or that take the
+    name of what every program has.
+    """
+    for name, text in world.primitives.items():
+        if not text.strip().startswith(f"{name}(") or name in GIVEN:
+            raise pl.UserError(
+                f'dahlia: primitives are told by signature and words, {{"{name}": "{name}(what, where): ..."}}, '
+                f"and none is called {' or '.join(GIVEN)}"
+            )
+        parameters_of(text)

@@ -1,0 +1,182 @@
+"""Programs of a language model: checked as text, run in the sandbox, their primitives carried out outside."""
+
+import ast
+import asyncio
+import builtins
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import palaestra as pl
+from palaestra.recipes.llm4rl.dahlia.tabletop import ManipulationWorld
+
+ACTS = 40  # primitives of an attempt
+RUN = """import contextlib, io, json, sys
+given = json.load(sys.stdin)
+wants, done = [], [0]
+
+class Pause(BaseException):
+    pass
+
+def primitive(name, parameters):
+    def call(*values, **named):
+        if wants:
+            raise Pause
+        row = list(values) + [named.pop(p) for p in parameters[len(values):] if p in named]
+        if named or len(row) != len(parameters):
+            raise TypeError(f"{name} takes {', '.join(parameters)}")
+        row = json.loads(json.dumps(row))
+        if done[0] == len(given["results"]):
+            wants.append([name, row])
+            raise Pause
+        past = given["results"][done[0]]
+        if past["call"] != [name, row]:
+            raise RuntimeError("the program does not do the same again: it must not draw random numbers")
+        done[0] += 1
+        if past["error"]:
+            raise ValueError(past["error"])
+        return json.loads(json.dumps(past["value"]))
+    return call
+
+names = {n: primitive(n, p) for n, p in given["primitives"].items()}
+names["poses"] = lambda: json.loads(json.dumps(given["poses"][done[0]]))
+names["instruction"] = given["instruction"]
+error = ""
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    try:
+        exec(given["code"], names)
+    except Pause:
+        pass
+    except BaseException as e:
+        line = e.__traceback__.tb_next.tb_lineno if e.__traceback__.tb_next else 0
+        error = f"{type(e).__name__} in line {line}: {e}"
+judge = names.get("judge")
+answer = {"wants": wants, "error": "" if wants else error[:400], "judge": judge if isinstance(judge, bool) else None}
+print()
+print(given["mark"] + json.dumps(answer))
+"""
+
+
+@pl.value_class
+class ProgramRun:
+    """How a program of an attempt went: where things are, the calls that it made, and its error, "" = none."""
+
+    state: Any
+    calls: tuple[str, ...] = ()
+    error: str = ""
+
+
+def parameters_of(signature: str) -> list[str]:
+    """The parameters of "name(a, b): what it does"."""
+    match = re.match(r"\s*\w+\(([^)]*)\)", signature)
+    return [p.strip() for p in match[1].split(",") if p.strip()] if match else []
+
+
+def plain_code(code: str) -> str:
+    """A program without fences and imports. Raises ValueError for one that is no Python, or names
+    something with two underscores.
+    """
+    fence = re.search(r"```(?:python)?\n(.*?)```", code, re.DOTALL)
+    try:
+        tree = ast.parse(fence[1] if fence else code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"it is no Python: {error}") from None
+    for node in ast.walk(tree):
+        word = getattr(node, "id", None) or getattr(node, "attr", None)
+        if isinstance(word, str) and word.startswith("__"):
+            raise ValueError(f"{word} may not be used")
+    tree.body = [n for n in tree.body if not isinstance(n, ast.Import | ast.ImportFrom)]
+    return ast.unparse(tree)
+
+
+def undefined_calls(code: str, known: Sequence[str]) -> list[str]:
+    """Names that a program calls, and neither it nor anything else defines, in their order."""
+    tree = ast.parse(code)
+    stores = {
+        getattr(n, "id", "")
+        for n in ast.walk(tree)
+        if isinstance(getattr(n, "ctx", None), ast.Store)
+    }
+    stores |= {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    stores |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+    calls = [
+        n.func.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    ]
+    defined = {*stores, *known, *dir(builtins)}
+    return [name for name in dict.fromkeys(calls) if name not in defined]
+
+
+def plain_data(value: Any) -> Any:
+    """A value that a program may read. Raises UserError for one that JSON does not hold."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise pl.UserError(
+            f"dahlia: poses and what primitives return are numbers, texts, lists and dictionaries: {error}"
+        ) from None
+    return value
+
+
+async def _ask_sandbox(code: str, **given: Any) -> dict[str, Any]:
+    """What a program wants next, or how it ended. Raises Fault where this machine has no sandbox."""
+    mark = f"@@{secrets.token_hex(8)}"
+    stdin = json.dumps({"code": code, "mark": mark, **given})
+    ran = await asyncio.to_thread(pl.services.run_program, RUN, stdin)
+    if ran.status == "refused":
+        raise pl.Fault("sandbox", f"programs of a planner run in the sandbox alone: {ran.stderr}")
+    try:
+        return (
+            json.loads(ran.stdout.rpartition(mark)[2])
+            if ran.status == "ok"
+            else _broken(ran.status)
+        )
+    except ValueError:
+        return _broken("no answer")
+
+
+def _broken(why: str) -> dict[str, Any]:
+    return {"wants": [], "error": f"the program ended by {why}", "judge": None}
+
+
+async def run_plan(
+    world: ManipulationWorld, state: Any, instruction: str, code: str, rng: np.random.Generator
+) -> ProgramRun:
+    """Runs a program of primitives. It pauses at each one, which is carried out here, and is then run
+    again with what came of all before it, so it sees the poses after each.
+    """
+    primitives = {n: parameters_of(s) for n, s in world.primitives.items()}
+    results, poses, calls = list[dict[str, Any]](), [plain_data(world.poses(state))], list[str]()
+    while True:
+        answer = await _ask_sandbox(
+            code, primitives=primitives, results=results, poses=poses, instruction=instruction
+        )
+        if not answer["wants"]:
+            return ProgramRun(state=state, calls=tuple(calls), error=answer["error"])
+        if len(calls) == ACTS:
+            return ProgramRun(state=state, calls=tuple(calls), error=f"more than {ACTS} primitives")
+        name, arguments = answer["wants"][0]
+        error, value = "", None
+        try:
+            state, value = world.act(state, name, arguments, rng)
+        except (ValueError, TypeError, KeyError, IndexError) as wrong:
+            error = str(wrong) or type(wrong).__name__
+        results.append({"call": [name, arguments], "value": plain_data(value), "error": error})
+        poses.append(plain_data(world.poses(state)))
+        spelled = ", ".join(json.dumps(a) for a in arguments)
+        calls.append(f"{name}({spelled})" + (f": {error}" if error else ""))
+
+
+async def run_judge(poses: Mapping[str, Any], instruction: str, code: str) -> bool | str:
+    """What a program sets `judge` to, of poses alone; else why it set nothing."""
+    answer = await _ask_sandbox(
+        code, primitives={}, results=[], poses=[plain_data(poses)], instruction=instruction
+    )
+    if answer["judge"] is None:
+        return answer["error"] or "it did not set judge to True or False"
+    return answer["judge"]
