@@ -64,6 +64,7 @@ CARD = pl.Card(
         "targets of cancer cell lines"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(
