@@ -18,12 +18,14 @@ import binascii
 import io
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from palaestra.errors import UserError
@@ -38,6 +40,7 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".
 PLACEHOLDER = "<image>"  # where a picture of a column stands in a text
 PARTS = ("image", "image_url", "input_image")  # types of parts that are pictures
 MOST_PIXELS = 1_000_000  # of a picture; larger ones are made smaller
+BITS_PER_SAMPLE = 258  # the tag of a TIFF
 HELD = 32  # pictures that are kept after they were read
 
 
@@ -210,7 +213,8 @@ def read_picture(value: Any, where: str, folder: Path, most: int = 0) -> Picture
         elif value.get("path"):
             value = value["path"]
     if isinstance(value, Image.Image):
-        return from_pillow(value, most)
+        with _explain(where):
+            return from_pillow(value, most)
     if isinstance(value, bytes | bytearray):
         return _decode(bytes(value), where, most)
     if not isinstance(value, str) or not value.strip():
@@ -255,10 +259,17 @@ def _unpack(url: str, where: str) -> bytes:
 
 
 def _decode(data: bytes, where: str, most: int) -> Picture:
+    with _explain(where):
+        return from_pillow(Image.open(io.BytesIO(data)), most)
+
+
+@contextmanager
+def _explain(where: str) -> Generator[None]:
+    """What Pillow says of a picture that it does not read as a UserError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return from_pillow(Image.open(io.BytesIO(data)), most)
+            yield
     except UnidentifiedImageError:
         raise UserError(
             f"{where} is no picture that Pillow reads; write a PNG or JPEG file"
@@ -272,8 +283,13 @@ def _decode(data: bytes, where: str, most: int) -> Picture:
 def from_pillow(image: Image.Image, most: int = 0) -> Picture:
     """Red, green and blue, upright as its EXIF data say, on white where it is transparent; made
     smaller, with its sides in proportion, where it has more than `most` pixels (0 = MOST_PIXELS).
+
+    Raises ValueError for numbers of which nobody knows which is white.
     """
+    white = _white(image)
     image = ImageOps.exif_transpose(image)
+    if white:
+        image = _eight_bits(image, white)
     if "A" in image.getbands() or "transparency" in image.info:
         over = image.convert("RGBA")
         image = Image.new("RGBA", over.size, "white")
@@ -285,6 +301,31 @@ def from_pillow(image: Image.Image, most: int = 0) -> Picture:
         width, height = sides
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     return Picture(shape=(image.height, image.width, 3), data=image.tobytes())
+
+
+def _white(image: Image.Image) -> int:
+    """The number that is white in a picture of one channel and up to 16 bits; 0 = it has 8 bits."""
+    # 16 bits of a PGM, and of a PNG in older versions of Pillow
+    wide = image.mode == "I" and image.format in ("PPM", "PNG")
+    if image.mode.startswith("I;16") or wide:
+        bits = getattr(image, "tag_v2", {}).get(BITS_PER_SAMPLE, (16,))[0]
+        return 2**bits - 1
+    if image.mode in ("I", "F"):
+        what = "integers of 32 bits" if image.mode == "I" else "floating-point numbers"
+        raise ValueError(f"its pixels are {what}; save it with 8 bits a channel")
+    return 0
+
+
+def _eight_bits(image: Image.Image, white: int) -> Image.Image:
+    """v in 0..white as round(255 v / white), of 16 bits v / 257; the number that a PNG calls
+    transparent is.
+    """
+    value_HW = np.asarray(image).astype(np.uint32)
+    grey = Image.fromarray(np.minimum((value_HW * 255 + white // 2) // white, 255).astype(np.uint8))
+    clear = image.info.get("transparency")
+    if clear is None:
+        return grey
+    return Image.merge("LA", (grey, Image.fromarray((value_HW != clear).astype(np.uint8) * 255)))
 
 
 def digests(messages: Iterable[Message]) -> tuple[str, ...]:

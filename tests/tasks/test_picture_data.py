@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import struct
 
 import numpy as np
 import pyarrow as pa
@@ -175,3 +176,30 @@ def test_pixels_are_those_of_the_file(folder):
     Image.fromarray(noise).save(folder / "n.png")
     (asked,) = prompt(folder, {"image": "n.png", "prompt": "?"})
     assert asked.pictures[0].data == noise.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_sixteen_bits_are_brought_to_eight(folder, kind):
+    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    Image.fromarray(ramp).save(folder / "deep", kind)
+    seen = np.frombuffer(read_picture("deep", "", folder).data, np.uint8).reshape(-1, 3)
+    assert (seen == np.arange(256)[:, None]).all()
+
+
+def test_twelve_bits_of_a_tiff_and_a_transparent_number_of_a_png(folder):
+    tags = {256: 4, 257: 1, 258: 12, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 6}
+    entries = b"".join(struct.pack("<HHIHH", tag, 3, 1, x, 0) for tag, x in tags.items())
+    packed = bytes.fromhex("000 800 fff 400".replace(" ", ""))  # 4 numbers of 12 bits
+    head = struct.pack("<2sHI", b"II", 42, 14) + packed
+    (folder / "twelve.tif").write_bytes(head + struct.pack("<H", len(tags)) + entries + bytes(4))
+    assert list(read_picture("twelve.tif", "", folder).data[::3]) == [0, 128, 255, 64]
+    Image.fromarray(np.array([[0, 257, 65535]], np.uint16)).save(folder / "clear.png", transparency=0)
+    assert list(read_picture("clear.png", "", folder).data[::3]) == [255, 1, 255]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_numbers_of_which_nobody_knows_the_white_are_refused(folder, kind):
+    Image.fromarray(np.ones((2, 2), kind)).save(folder / "deep.tif")
+    for value in ("deep.tif", Image.open(folder / "deep.tif")):
+        with pytest.raises(UserError, match=r"^d\.jsonl:1.* cannot be read: .*save it with 8 bits a channel"):
+            read_picture(value, "d.jsonl:1", folder)
