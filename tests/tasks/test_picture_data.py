@@ -133,6 +133,32 @@ def test_transparent_and_turned_pictures():
     assert from_pillow(Image.open(file)).shape == (6, 4, 3)
 
 
+@pytest.mark.parametrize(
+    "name", ["photos/red.png ", "\nphotos/red.png", "photos/red.jfif", "photos/red.pgm", "photos/red.jp2"]
+)
+def test_spaces_around_a_path_and_rarer_endings(folder, name):
+    if not (folder / name.strip()).is_file():
+        image().save(folder / name)
+    (asked,) = prompt(folder, {"image": name, "prompt": "which?"})
+    assert asked.pictures[0].shape[:2] == (4, 6)
+
+
+@pytest.mark.parametrize("long", ["x" * 300, "Qk" + "A" * 6000, "a" * 64])
+def test_long_texts_that_are_no_pictures_stay_text(folder, long):
+    assert tasks(folder, {"image": long, "prompt": "a?", "answer": "b"}).task("train", 0).meta["image"] == long
+
+
+def test_texts_among_pictures_are_told(folder):
+    shown, unseen = {"image": "photos/red.png"}, ({"image": "photos/1"}, {"image": "none"})
+    rows = [{"prompt": f"which {i}?", "answer": "a", **r} for i, r in enumerate((shown, *unseen))]
+    (note,) = [n for n in tasks(folder, *rows).notes if "picture" in n]
+    assert re.match(
+        r"2 of 4 records have no picture, but text in its column, first 'photos/1', e\.g\. .*d\.jsonl:2 ", note
+    )
+    assert not any("picture" in n for n in tasks(folder, *rows[1:]).notes)
+    assert not any("picture" in n for n in tasks(folder, rows[0]).notes)
+
+
 def test_text_in_a_column_called_image_that_names_no_picture_stays_text(folder):
     made = tasks(folder, {"image": "python:3.11", "prompt": "a?", "answer": "b"}).task("train", 0)
     assert made.meta["image"] == "python:3.11" and not made.prompt[0].pictures
@@ -145,6 +171,12 @@ def test_text_in_a_column_called_image_that_names_no_picture_stays_text(folder):
         ({"image": "https://x.org/a.png"}, "nothing is fetched from the net; download"),
         ({"image": "d.jsonl"}, r"image: .*d\.jsonl is no picture that Pillow reads"),
         ({"image": "data:image/png;base64,@@"}, "is no picture in base64"),
+        ({"image": "photos/red"}, r"no picture '.*red'; did you mean .*red\.png"),
+        ({"image": "photos/red.avif"}, r"no picture '.*red\.avif'"),
+        ({"image": base64.b64encode(png()).decode()}, r"is a picture in base64, .*write data:image/png;base64,"),
+        ({"image": f"{'x' * 300}.png"}, r"no picture '.*xxx'"),
+        ({"image": "~nobody-here/a.png"}, r"no picture '.*~nobody-here/a\.png'"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "image": "photos"}]}]}, r"photos' is a folder"),
         ({"image": 3}, r"image is a number \('3'\); write the path"),
         ({"image": "photos/red.png", "images": ["photos/red.png"]}, "both 'image' and 'images'"),
         ({"images": ["photos/red.png"] * 2, "prompt": "<image>"}, "1 times and there are 2 pictures"),
