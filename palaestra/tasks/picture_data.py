@@ -214,8 +214,9 @@ def place_pictures(prompt: Sequence[Message], record: Record, where: str) -> tup
     if n := text.count(PLACEHOLDER):
         if n != len(mine):
             raise UserError(
-                f"{where}: the text has {PLACEHOLDER} {n} times and there are {len(mine)} pictures; "
-                "write it once for each, or not at all"
+                f"{where}: pictures in a column: {len(mine)}, and places for them: {n} (each "
+                f"{PLACEHOLDER} in a text, each part {{'type': 'image'}} without a file); write one "
+                "place for each picture, or none"
             )
         rest = iter(mine)
         return tuple(
@@ -338,6 +339,8 @@ def from_pillow(image: Image.Image, most: int = 0) -> Picture:
 
     Raises ValueError for numbers of which nobody knows which is white.
     """
+    if not image.width * image.height:
+        raise ValueError(f"it has no pixels ({image.width} x {image.height})")
     white = _white(image)
     image = ImageOps.exif_transpose(image)
     if white:
@@ -347,10 +350,10 @@ def from_pillow(image: Image.Image, most: int = 0) -> Picture:
         image = Image.new("RGBA", over.size, "white")
         image.alpha_composite(over)
     image = image.convert("RGB")
-    share = (most or MOST_PIXELS) / (image.width * image.height)
-    if share < 1:
-        sides = (max(1, math.floor(x * math.sqrt(share))) for x in image.size)
-        width, height = sides
+    most = most or MOST_PIXELS
+    share = most / (image.width * image.height)
+    if share < 1:  # of a line of pixels one side stays 1
+        width, height = (min(most, max(1, math.floor(x * math.sqrt(share)))) for x in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     return Picture(shape=(image.height, image.width, 3), data=image.tobytes())
 

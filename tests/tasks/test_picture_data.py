@@ -179,7 +179,14 @@ def test_text_in_a_column_called_image_that_names_no_picture_stays_text(folder):
         ({"messages": [{"role": "user", "content": [{"type": "image", "image": "photos"}]}]}, r"photos' is a folder"),
         ({"image": 3}, r"image is a number \('3'\); write the path"),
         ({"image": "photos/red.png", "images": ["photos/red.png"]}, "both 'image' and 'images'"),
-        ({"images": ["photos/red.png"] * 2, "prompt": "<image>"}, "1 times and there are 2 pictures"),
+        (
+            {"images": ["photos/red.png"] * 2, "prompt": "<image>"},
+            r"pictures in a column: 2, and places for them: 1 \(",
+        ),
+        (
+            {"image": "photos/red.png", "prompt": [{"role": "user", "content": [{"type": "image"}] * 2}]},
+            r"a column: 1, and places for them: 2 \(.*each part \{'type': 'image'\} without a file",
+        ),
         ({"image": "photos/red.png", "prompt": "a\ufffcb"}, r"U\+FFFC"),
     ],
 )
@@ -235,3 +242,29 @@ def test_numbers_of_which_nobody_knows_the_white_are_refused(folder, kind):
     for value in ("deep.tif", Image.open(folder / "deep.tif")):
         with pytest.raises(UserError, match=r"^d\.jsonl:1.* cannot be read: .*save it with 8 bits a channel"):
             read_picture(value, "d.jsonl:1", folder)
+
+
+def test_urls_of_files_and_of_data_in_any_spelling(folder):
+    (folder / "a b%.png").write_bytes(png(BLUE))
+    for head in ("file://", "FILE://localhost"):
+        assert read_picture(f"{head}{folder}/a%20b%25.png", "", folder).data[:3] == bytes(BLUE)
+    url = "DATA:image/png;BASE64," + base64.b64encode(png(BLUE)).decode()
+    (asked,) = prompt(folder, {"image": url, "prompt": "which?"})
+    assert colours(asked) == [BLUE]
+
+
+def test_the_first_frame_of_an_animation(folder):
+    image(BLUE).save(folder / "a.gif", save_all=True, append_images=[image(RED)])
+    assert read_picture("a.gif", "", folder).data[:3] == bytes(BLUE)
+
+
+def test_pictures_without_pixels_and_lines_of_pixels(folder):
+    with pytest.raises(UserError, match=r"^d\.jsonl:1.* it has no pixels \(0 x 3\)"):
+        read_picture(Image.new("RGB", (0, 3)), "d.jsonl:1", folder)
+    assert from_pillow(Image.new("L", (1, 5000)), 1000).shape == (1000, 1, 3)
+    assert from_pillow(Image.new("L", (5000, 2)), 1000).shape == (1, 1000, 3)
+
+
+def test_a_picture_of_two_records_is_decoded_once(folder):
+    first, again = (read_picture("photos/red.png", f"d.jsonl:{i}: image", folder) for i in (1, 2))
+    assert first is again
