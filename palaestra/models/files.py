@@ -103,6 +103,23 @@ def read_processor(where: Path | str, config: Any, tokenizer: PreTrainedTokenize
     return processor
 
 
+def check_processor(where: Path | str, config: Any) -> None:
+    """Says what a vision-language model that was loaded without a processor lacks to see a picture:
+    UserError. A model of texts lacks nothing.
+    """
+    if not reads_pictures(config):
+        return
+    if not any(file_of(where, name) for name in PROCESSOR_FILES):
+        raise UserError(
+            f"{where} has no {' or '.join(PROCESSOR_FILES)}, and a prompt holds a picture; copy what "
+            "there is of them from the folder on the hub that the model is from"
+        )
+    raise UserError(
+        f"{where} is of the architecture {config.model_type!r}, of which transformers has no "
+        "processor, and a prompt holds a picture; leave the pictures out"
+    )
+
+
 def read_tokenizer(where: Path | str) -> PreTrainedTokenizerBase:
     """The tokenizer of a directory or hub id. Raises UserError for files beyond `limits`."""
     check_files(where)
