@@ -294,7 +294,7 @@ class TracedPairs:
             if rng is not None and len(every) > self.most:
                 every = [every[i] for i in sorted(rng.permutation(len(every))[: self.most])]
             pairs += [replace(group, episodes=pair) for pair in every]
-        return pl.Compare()(pairs, (), state)
+        return pl.Compare()(pairs, [], state)
 
 
 @pl.stage
