@@ -138,8 +138,8 @@ class Pipeline:
             for n, r in results.items()
             if problems[n] == problems[end] and (n == end or kinds & kinds_of(r.metrics))
         )
-        alike = _depends(first, "problem") == _depends(last, "problem")
-        metrics = with_before(last.metrics, first.metrics if alike else {})
+        moved = _differ(first, last, "problem")
+        metrics = with_before(last.metrics, {} if moved else first.metrics)
         if changed := _changes(results, problems):
             metrics["changed"] = changed
         metrics["parts"] = {n: dict(r.metrics) for n, r in results.items()}
@@ -149,35 +149,51 @@ class Pipeline:
         return Result(metrics=metrics, artifacts=last.artifacts)
 
 
-def _depends(result: Result, kind: str) -> str:
-    """The digest of what a part was made with, of one kind; "" = nobody knows."""
-    return str(result.metrics.get("made_with", {}).get(kind, ""))
+def _made_with(result: Result) -> Mapping[str, str]:
+    """The digests of what a part was made with, by kind; empty for a program that says nothing."""
+    return result.metrics.get("made_with", {})
+
+
+def _differ(before: Result, after: Result, kind: str) -> bool:
+    """Whether two parts were made with different things of a kind, as far as both say with what."""
+    one, other = _made_with(before).get(kind), _made_with(after).get(kind)
+    return bool(one and other) and one != other
 
 
 def _changes(
     results: Mapping[str, Result], problems: Mapping[str, Mapping[str, str]]
 ) -> list[dict[str, Any]]:
-    """What was changed on the way, inside parts and between them."""
+    """What was changed on the way, inside parts and between them; a program that says nothing of what
+    it was made with is passed over.
+    """
     changed: list[dict[str, Any]] = []
-    names = list(results)
-    *_, (end, last) = results.items()
-    for name, following in zip(names, [*names[1:], ""], strict=True):
-        inside = results[name].metrics.get("changed", ())
+    end = list(results)[-1]
+    told = ""  # the last part that said it
+    for name, result in results.items():
+        inside = result.metrics.get("changed", ())
+        if told and not any(x.get("after") for x in inside):
+            changed += _changes_between(results, problems, told, name, end)
         changed += [{**x, "after": f"{x['after']} of part {name}"} for x in inside]
-        if not following or any(
-            x.get("after") for x in results[following].metrics.get("changed", ())
-        ):
-            continue
-        same = problems[name] == problems[following]
-        kinds = ("method", "problem") if same else ("method",)
-        what = [k for k in kinds if _depends(results[name], k) != _depends(results[following], k)]
-        if what:
-            problem = problems[name] == problems[end] and (
-                _depends(results[name], "problem") != _depends(last, "problem")
-            )
-            entry = {"after": f"part {name}", "problem": problem}
-            changed.append({**entry, "what": [f"the {kind}" for kind in what]})
+        told = name if _made_with(result) else told
     return changed
+
+
+def _changes_between(
+    results: Mapping[str, Result],
+    problems: Mapping[str, Mapping[str, str]],
+    name: str,
+    following: str,
+    end: str,
+) -> list[dict[str, Any]]:
+    """What was changed between two parts: one entry, or none. Another problem counts for the whole only
+    if it is that of the part `end`."""
+    before = results[name]
+    kinds = ("method", "problem") if problems[name] == problems[following] else ("method",)
+    what = [f"the {kind}" for kind in kinds if _differ(before, results[following], kind)]
+    if not what:
+        return []
+    problem = problems[name] == problems[end] and _differ(before, results[end], "problem")
+    return [{"after": f"part {name}", "problem": problem, "what": what}]
 
 
 def _path(results: Mapping[str, Result], source: Output | str) -> str:

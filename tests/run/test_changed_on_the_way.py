@@ -132,3 +132,39 @@ def test_a_problem_that_changed_between_the_parts_of_a_pipeline(place, capsys):
     assert f"\n{FOUND} before" not in out and f"\n{FOUND} after" in out and "repeat" not in out
     assert f"part a: {FOUND} before" in out and "the run was changed on the way (after part a: the problem)" in out
     assert "; a run in a new folder measures one setting from end to end" in out
+
+
+PROGRAM_FIRST = """import palaestra as pl
+
+
+@pl.stage
+class Prepare:
+    async def run(self, ctx):
+        return pl.Result(metrics={"prepared": 1})
+
+
+def build():
+    short = pl.vary(pl.recipe("grpo"), schedule=pl.Schedule(prompts=2, steps=1), collect=pl.links(pl.Sample(n=2), pl.Score()))
+    parts = {"first": pl.Part(Prepare()), "a": pl.Part(short), "between": pl.Part(Prepare())}
+    return pl.Pipeline(parts={**parts, "b": pl.Part(short, model=pl.Output("a"))})
+"""
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_program_that_says_nothing_of_its_settings_is_no_change(place, capsys, edited):
+    """Before the first part that says something, and between two, which are compared with each other."""
+    (place / "two.py").write_text(PROGRAM_FIRST)
+    given = ["--data", "problems.jsonl", "--reward", "reward.py:score", "--evaluate", "3", "--max-tokens", "4"]
+    assert main(["train", "two.py", *given, "--out", "run"]) == 0
+    out = capsys.readouterr().out
+    assert f"\n{FOUND} before" in out and "changed on the way" not in out
+    if not edited:
+        return
+    for left in ("b", "summary.json"):  # as if it had been stopped after the program
+        path = place / "run" / left
+        path.rename(place / left)
+    edit_reward(place)
+    forget_modules()
+    assert main(["train", "--resume", "run", "--accept-changes"]) == 0
+    out = capsys.readouterr().out
+    assert "the run was changed on the way (after part a: the problem)" in out and f"\n{FOUND} before" not in out
