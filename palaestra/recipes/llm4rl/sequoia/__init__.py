@@ -38,8 +38,8 @@ arms.md has what test games pay, with the same luck in all arms:
     optimum   by going back from the horizon, where states and actions are few
 
 `gain` is sequoia less myopic, `gain_over_one_step` less the network with gamma 0, and `changed` how far what follows
-moved the values of actions against one another, in units of pay. Learned arms take equally many steps. The network is network.json in
-the run folder. An integer program that ends without an action, within `seconds`, is counted in `fallbacks`, and a
+moved the values of actions against one another, in units of pay. Learned arms take equally many steps. The network is
+network.json in the run folder. An integer program that ends without an action, within `seconds`, is counted in `fallbacks`, and a
 random one taken. `load_planner("RUN", "FILE.json")` gives the action of a state.
 
 `palaestra train sequoia`, seed 0, returns of 32 games (standard errors 1.5 to 2.6): none 10.2, random 28.4, sample and

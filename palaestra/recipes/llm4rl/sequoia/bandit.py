@@ -280,7 +280,7 @@ def read_bandit(given: Mapping[str, Any], spec: str) -> RestlessBandit:
         rewards = np.array(given["rewards"], float)
         if rewards.ndim != 2:
             raise pl.UserError(
-                f"{spec}: rewards are a list an arm, of a number for each of its states"
+                f"{spec} is no bandit: rewards are a list an arm, of a number for each of its states"
             )
         if "up" in given:
             transitions = climbing(np.array(given["up"], float), rewards.shape[1])
