@@ -35,8 +35,7 @@ def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str)
     """The causal model of a directory or hub id, with its tower where it sees pictures; every weight
     must come from its files.
     """
-    sees = reads_pictures(AutoConfig.from_pretrained(where, **NO_CODE))
-    architecture: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    architecture = architecture_of(AutoConfig.from_pretrained(where, **NO_CODE))
     try:
         loaded: Any = architecture.from_pretrained(
             where,
@@ -73,6 +72,11 @@ def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str)
 def _classifies(module: Any) -> bool:
     """Whether a model was saved as a sequence classifier, as reward models of the hub are."""
     return any(str(a).endswith(CLASSIFIER) for a in module.config.architectures or ())
+
+
+def architecture_of(config: Any) -> Any:
+    """The class of transformers that makes the model of a configuration."""
+    return AutoModelForImageTextToText if reads_pictures(config) else AutoModelForCausalLM
 
 
 def reads_pictures(config: Any) -> bool:
