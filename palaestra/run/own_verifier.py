@@ -7,6 +7,7 @@ from typing import Any
 from palaestra import values
 from palaestra.context import RewardFn
 from palaestra.method import Recipe
+from palaestra.pipeline import Pipeline
 from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import Exact, Verify
 from palaestra.rewards.where import Where
@@ -20,8 +21,11 @@ def own_verifier(recipe: Any, *, without_answers: bool) -> RewardFn | None:
 
     A reward of a model, or of votes, is a proxy of what is wanted, so it judges no held-out answer;
     neither does one whose numbers change on the way. A `Where` that leaves some problems to the
-    reward of the data does so only for data `without_answers`, which have no other.
+    reward of the data does so only for data `without_answers`, which have no other. Of a pipeline it
+    is that of its parts, see `_verifier_of_parts`.
     """
+    if isinstance(recipe, Pipeline):
+        return _verifier_of_parts(recipe, without_answers)
     if not isinstance(recipe, Recipe):
         return None
     rewards = [part.reward for _, part in values.walk(recipe) if isinstance(part, Score)]
@@ -36,6 +40,16 @@ def own_verifier(recipe: Any, *, without_answers: bool) -> RewardFn | None:
     if any(isinstance(x, Where) and x.other is None for x in parts):
         return close(reward) if without_answers else None
     return reward
+
+
+def _verifier_of_parts(pipeline: Pipeline, without_answers: bool) -> RewardFn | None:
+    """The one verifier of the parts of a pipeline that train on the problem of the run; None = they have
+    none, or several. A part with models of its own pays by these, which others do not have.
+    """
+    alike = [p.runnable for p in pipeline.parts.values() if not p.models and not p.problem]
+    each = [own_verifier(x, without_answers=without_answers) for x in alike]
+    found = [x for x in each if x is not None]
+    return found[0] if found and all(x == found[0] for x in found) else None
 
 
 def reads_form(verified: Verified) -> bool:

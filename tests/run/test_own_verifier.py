@@ -9,7 +9,7 @@ import pytest
 from palaestra import catalogue
 from palaestra.rewards.verify import Verify
 from palaestra.run.own_verifier import own_verifier
-from palaestra.run.setup import bench_of, brings_reward
+from palaestra.run.setup import bench_of, brings_reward, describe_verifier
 from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.fields import Settings
 from palaestra.settings.overrides import arguments
@@ -56,6 +56,37 @@ def judged(bench, text):
 def test_a_right_reply_in_the_form_of_the_method_is_solved(method, tmp_path):
     bench = bench_on_own(method, tmp_path)
     assert any(judged(bench, RIGHT[method])) and not any(judged(bench, "no idea"))
+
+
+DESIGN = """```verilog
+module invert(input a, output y); assign y = ~a; endmodule
+```"""
+
+
+@pytest.mark.iverilog
+@pytest.mark.parametrize(("method", "gold"), [("verirl", True), ("verirl", False), ("veriprefer", True)])
+def test_designs_of_a_file_are_judged_by_their_benches(method, gold, tmp_path):
+    """Also where the method is a pipeline, some of whose parts pay by a model of an earlier part."""
+    rows = rows_of(catalogue.find("verirl").CARD.needs, {})
+    row = next(r for r in rows if "invert" in r["prompt"])
+    row |= {"answer": "module invert(input a, output y); assign y = !a; endmodule"}
+    row = row if gold else {k: v for k, v in row.items() if k != "answer"}
+    data = write_rows(tmp_path / "designs.jsonl", [{**row, "prompt": f"{i}. {row['prompt']}"} for i in range(4)])
+    recipe = pl.recipe(method)
+    settings = Settings(recipe=method, data=str(data))
+    bench = bench_of(settings, judged=brings_reward(recipe), recipe=recipe)[0]
+    assert all(judged(bench, DESIGN)) and not any(judged(bench, DESIGN.replace("~", "")))
+    assert "own verifier, verilog" in describe_verifier(recipe, bench)
+
+
+def test_the_verifier_of_a_pipeline_is_that_of_all_its_parts():
+    parts = pl.recipe("verirl").parts
+    assert own_verifier(pl.Pipeline(parts=parts), without_answers=False).unless == "testbench"
+    other = pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=2), pl.Score(pl.Verified("exact"))))
+    assert own_verifier(pl.Pipeline(parts={**parts, "other": pl.Part(other)}), without_answers=False) is None
+    apart = pl.Part(other, data="others.jsonl")
+    assert own_verifier(pl.Pipeline(parts={**parts, "other": apart}), without_answers=False).unless == "testbench"
+    assert own_verifier(pl.Pipeline(parts={"rl": pl.Part(pl.recipe("grpo"))}), without_answers=False) is None
 
 
 def test_data_without_answers_are_judged_too(tmp_path):

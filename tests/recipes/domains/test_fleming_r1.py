@@ -188,6 +188,24 @@ def test_a_graph_that_gives_few_questions_says_so(tmp_path):
             written(tmp_path, graph=str(file), n=4)
 
 
+def test_questions_of_the_made_up_graph_that_are_held_out(tmp_path):
+    """64 of several relations, so that every fact is trained on; a user's graph marks none."""
+    program = fleming_r1.embedded().parts["questions"].runnable
+    asyncio.run(program.run(SimpleNamespace(folder=tmp_path, key=lambda name: (0, name), say=print)))
+    tasks = pl.tasks.FileTasks(str(tmp_path / "questions.jsonl"))
+    assert tasks.test_size == 64 and tasks.size == 216
+    held = {tasks.task("test", i).meta["hops"] for i in range(64)}
+    assert held == {2, 3} and sum(tasks.task("train", i).meta["hops"] == 1 for i in range(216)) == 24
+    assert not any("split" in row for row in written(tmp_path, n=30))
+
+
+def test_the_page_names_the_graph():
+    from palaestra.needs.describe import lines
+
+    text = "\n".join(lines("fleming-r1", fleming_r1.CARD.needs, {}))
+    assert "graph, graph=FACTS.tsv: " in text and "--graph" not in text
+
+
 def test_a_user_s_graph_trains(tmp_path):
     file = tmp_path / "g.tsv"
     file.write_text("".join("\t".join(f) + "\n" for f in FACTS))

@@ -23,8 +23,11 @@ whose loss has neither ratio nor clip, which are 1 on-policy; numbers of tries a
 A graph is a file of lines head<TAB>relation<TAB>tail; with `questions=QUESTIONS.jsonl` questions of people
 join those made of it. `mine=False` draws the second stage at random, the control. Labels that are wrong
 are failures for ever, and mining then trains on them: read how many problems are never solved, which is said
-each time. Without either file, the graph is made up, of six names and four relations. This is a benchmark of a
-training method: its questions and answers are no medical advice.
+each time. Without either file, the graph is made up, of six names and four relations, and 64 of its questions
+of two or three relations are held out. `palaestra train fleming-r1 --seed 0`: of these the cold start answers
+86% (0% before it), stage 1 88% and stage 2 92%, where 10 problems of 64 were mined. Intervals of 95% are 14 to
+17 points wide, so the rise by GRPO may be chance, and no run of `mine=False` stands beside it; the graph has
+nothing of medicine. This is a benchmark of a training method: its questions and answers are no medical advice.
 """
 
 from dataclasses import replace
@@ -67,6 +70,15 @@ CARD = pl.Card(
                 otherwise="the column `demonstration` is imitated, or the facts of the graph in order",
             ),
         ),
+        places=(
+            pl.needs.NeededPlace(
+                "graph",
+                "a file of lines head<TAB>relation<TAB>tail, of which questions are made; it takes the place "
+                "of --data, and with questions=QUESTIONS.jsonl those of people join them",
+                flag="graph=FACTS.tsv",
+                otherwise="the questions of --data are trained on",
+            ),
+        ),
         shows="mined",
         off={"mine": False},
         own={
@@ -90,6 +102,7 @@ CARD = pl.Card(
         "The medical benchmarks are not run.",
     ),
 )
+HELD_OUT = 64  # questions of the made-up graph
 SOLVE = (
     "{prompt}\n\nThe right answer is {answer}. Write a short chain of thought that leads to it step by step, "
     "as if you had not been told. End with the line `Answer: {answer}`."
@@ -182,11 +195,11 @@ def pipeline(
 
 def embedded(
     graph: str = "",
-    n: int = 100,
-    hops: int = 2,
+    n: int = 280,
+    hops: int = 3,
     k: int = 4,
-    every: int = 4,
-    problems: int | None = 32,
+    every: int = 0,
+    problems: int | None = 64,
     **options: Any,
 ) -> pl.Pipeline:
     """On a made-up graph, whose facts the built-in model first imitates; with `graph` on that one."""
@@ -194,7 +207,8 @@ def embedded(
     if graph:
         return made
     shape = {name: options.pop(name) for name in ("choices", "rare") if name in options}
-    write = WriteGraphQuestions("", n, hops, **shape)
+    held = min(HELD_OUT, n // 2) if hops > 1 else 0
+    write = WriteGraphQuestions("", n, hops, **shape, held_out=held)
     made = pipeline(write, k=k, every=every, problems=problems, **options)
     return pl.Pipeline(parts={name: few_steps(name, part) for name, part in made.parts.items()})
 
@@ -204,7 +218,7 @@ def few_steps(name: str, part: pl.Part) -> pl.Part:
     if name == "questions":
         return part
     if name == "cold":
-        schedule, optimiser = pl.Schedule(prompts=16, steps=80), pl.AdamW(lr=1e-3, warmup=5)
+        schedule, optimiser = pl.Schedule(prompts=16, steps=120), pl.AdamW(lr=1e-3, warmup=5)
         return replace(
             part, runnable=pl.vary(part.runnable, schedule=schedule, optimiser=optimiser)
         )

@@ -97,6 +97,14 @@ def question(
     }
 
 
+def mark_held_out(records: Sequence[dict[str, Any]], n: int) -> None:
+    """Sets the column `split`: "test" for the last `n` questions of several relations, else "train"."""
+    several = [i for i, row in enumerate(records) if row["hops"] > 1]
+    held = set(several[-n:])
+    for i, row in enumerate(records):
+        row["split"] = "test" if i in held else "train"
+
+
 @pl.stage
 class WriteGraphQuestions:
     """A program: writes `n` different questions over the facts of a graph, of 1 to `hops` relations.
@@ -107,6 +115,8 @@ class WriteGraphQuestions:
         rare: entities of the degree d are asked for with the weight d ^ -rare; 0 = as walks come.
         rows: a file of further questions of people (prompt, answer, and options where there are), which
             are written as they are; "" = none.
+        held_out: questions of two relations or more that are marked as held out, so that every fact is
+            trained on; 0 = none is marked, and a run holds a tenth out.
     """
 
     graph: str = ""
@@ -115,6 +125,7 @@ class WriteGraphQuestions:
     choices: int = 4
     rare: float = 1.0
     rows: str = ""
+    held_out: int = 0
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         facts = (
@@ -138,6 +149,8 @@ class WriteGraphQuestions:
         if len(made) < self.n:
             ctx.say(f"fleming-r1: the graph gives {len(made)} different questions, not {self.n}")
         records = [dict(row) for row in made.values()]
+        if self.held_out:
+            mark_held_out(records, self.held_out)
         if self.rows:
             records += [dict(r) for part in pl.tasks.open_records(self.rows).values() for r in part]
         file = ctx.folder / "questions.jsonl"
