@@ -116,9 +116,10 @@ def hybrid_reward(
         seen = {k: paths[k][..., :observation] for k in ("obs", "next_obs")}
         columns = words.compute({**paths, **seen})
         own = pl.control.columns_of(candidate.reward, columns, words.declared).sum(-1)
-        alive = np.broadcast_to(paths["alive"][:, None], own.shape)
-        if rng is not None and alive.sum() > 1:
-            own[alive] = pl.control.shuffle_rows(own[alive][:, None], rng)[:, 0]
+        if rng is not None:
+            alive = np.broadcast_to(paths["alive"][:, None], own.shape)
+            if alive.sum() > 1:
+                own[alive] = pl.control.shuffle_rows(own[alive][:, None], rng)[:, 0]
         team = paths["reward"].mean(1, keepdims=True)
         return candidate.team_weight * team + candidate.own_weight * own
 
