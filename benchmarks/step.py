@@ -44,9 +44,9 @@ class Counts:
         self.engine = engine
         inner = engine.decoder.step
 
-        def counted(tokens: Any, at: Any) -> Any:
-            self.decoded[len(at)] += 1
-            return inner(tokens, at)
+        def counted(tokens: Any, *more: Any) -> Any:
+            self.decoded[len(tokens)] += 1
+            return inner(tokens, *more)
 
         engine.decoder.step = counted  # type: ignore[method-assign]
         layout = Layout.of

@@ -67,7 +67,7 @@ def train_on_own(entry, folder, off=False):
         for k in list(words)
         if k in ("reward", "max_tokens", "tools", "task", "env", "data", "model", "steps")
     }
-    if needs.columns:
+    if needs.columns and "task" not in settings:
         settings["data"] = str(write_rows(folder / "rows.jsonl", rows_of(needs, given)))
     for place in needs.places:
         if is_required(place, given) and place.kind in FILES and "task" not in settings:

@@ -1,6 +1,6 @@
 """`palaestra push`: uploads a trained model to the Hugging Face hub, with a card of what was measured.
 
-It uploads the weights, the model's configuration and its tokenizer. It does not upload the state for
+It uploads the weights, the model's configuration, its tokenizer and its processor of pictures. It does not upload the state for
 resuming or the recorded rollouts.
 """
 
@@ -20,10 +20,11 @@ from huggingface_hub import CommitOperationAdd
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
 from palaestra.errors import Fault, UserError
+from palaestra.models.files import PROCESSOR_FILES
 from palaestra.models.load import check
 from palaestra.run.trust import check_code
 from palaestra.store.checkpoint import STEP, Checkpoint, checkpoint_of, find_latest
-from palaestra.store.folder import RunFolder, read_run
+from palaestra.store.folder import RunFolder, loading_class, read_run
 from palaestra.trackers.base import describe_run
 from palaestra.view.model_card import model_card
 
@@ -31,9 +32,9 @@ SENT_FILES = (
     "model*.safetensors", "model.safetensors.index.json", "heads.safetensors", "config.json",
     "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-    "chat_template.jinja",
+    "chat_template.jinja", *PROCESSOR_FILES,
 )  # fmt: skip
-SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json")
+SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json", *PROCESSOR_FILES)
 LOCAL = (
     "_name_or_path",
     "name_or_path",
@@ -58,7 +59,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     repo = arguments.repo or describe_run(trained.run.folder)["name"]
     repo = repo if arguments.dry_run or "/" in repo else f"{owner()}/{repo}"
     check_code(trained.run.folder / "config.toml", trained.run.config)  # its recipe, for the card
-    card = model_card(trained.run, trained.step, repo, trained.alone)
+    loads = loading_class(str(trained.model))
+    card = model_card(trained.run, trained.step, repo, trained.alone, loads)
     files: dict[str, bytes | Path] = {CARD: card.encode(), **contents(trained.model)}
     check_paths(files, trained.run.folder)
     result = {

@@ -35,8 +35,7 @@ def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str)
     """The causal model of a directory or hub id, with its tower where it sees pictures; every weight
     must come from its files.
     """
-    sees = reads_pictures(AutoConfig.from_pretrained(where, **NO_CODE))
-    architecture: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    architecture = architecture_of(AutoConfig.from_pretrained(where, **NO_CODE))
     try:
         loaded: Any = architecture.from_pretrained(
             where,
@@ -75,6 +74,11 @@ def _classifies(module: Any) -> bool:
     return any(str(a).endswith(CLASSIFIER) for a in module.config.architectures or ())
 
 
+def architecture_of(config: Any) -> Any:
+    """The class of transformers that makes the model of a configuration."""
+    return AutoModelForImageTextToText if reads_pictures(config) else AutoModelForCausalLM
+
+
 def reads_pictures(config: Any) -> bool:
     """Whether a configuration is that of a vision-language model, and was not saved as its language
     part alone.
@@ -101,6 +105,23 @@ def read_processor(where: Path | str, config: Any, tokenizer: PreTrainedTokenize
         tokenizer.chat_template = processor.chat_template
     processor.tokenizer = tokenizer
     return processor
+
+
+def check_processor(where: Path | str, config: Any) -> None:
+    """Says what a vision-language model that was loaded without a processor lacks to see a picture:
+    UserError. A model of texts lacks nothing.
+    """
+    if not reads_pictures(config):
+        return
+    if not any(file_of(where, name) for name in PROCESSOR_FILES):
+        raise UserError(
+            f"{where} has no {' or '.join(PROCESSOR_FILES)}, and a prompt holds a picture; copy what "
+            "there is of them from the folder on the hub that the model is from"
+        )
+    raise UserError(
+        f"{where} is of the architecture {config.model_type!r}, of which transformers has no "
+        "processor, and a prompt holds a picture; leave the pictures out"
+    )
 
 
 def read_tokenizer(where: Path | str) -> PreTrainedTokenizerBase:

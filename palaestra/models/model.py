@@ -24,7 +24,12 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from palaestra.chat.template import end_of_turn
 from palaestra.errors import UserError
 from palaestra.models.eyes import EYES, Eyes, Seen, count_places
-from palaestra.models.files import explain_failures, read_module, silence_transformers
+from palaestra.models.files import (
+    check_processor,
+    explain_failures,
+    read_module,
+    silence_transformers,
+)
 from palaestra.models.grid import GridOf, batch_shifts
 from palaestra.models.heads import Q_HEADS, SLOW, ActionValueHead, VocabularyHead, head
 from palaestra.models.inside.latent import PREFIX, LatentHead
@@ -292,6 +297,8 @@ class Model:
 
     def places(self, picture: Picture) -> int:
         """How many places a picture takes in a row. Raises UserError where it cannot be seen."""
+        if self.eyes is None:
+            check_processor(self.source, self.causal.config)
         return count_places(self.eyes, picture, self.name)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:

@@ -25,7 +25,13 @@ from palaestra.models.arithmetic import (
     embedding_names,
     fit_rows,
 )
-from palaestra.models.files import NO_CODE, explain_failures, read_tokenizer, silence_transformers
+from palaestra.models.files import (
+    NO_CODE,
+    explain_failures,
+    read_tokenizer,
+    reads_pictures,
+    silence_transformers,
+)
 from palaestra.models.limits import file_of
 from palaestra.models.load import HEADS, find, holds_adapters_alone
 from palaestra.models.vocabulary import check_vocabulary
@@ -62,6 +68,11 @@ class StoredModel:
         with silence_transformers(), explain_failures(self.name):
             self.tokenizer: PreTrainedTokenizerBase = read_tokenizer(self.where)
             settings = AutoConfig.from_pretrained(self.where, **NO_CODE)
+            if reads_pictures(settings):
+                raise UserError(
+                    f"{self.name} sees pictures, and models that read text alone are merged here; "
+                    "merge the language parts, each saved as a model of its own"
+                )
             with torch.device("meta"):
                 self.module: Any = AutoModelForCausalLM.from_config(settings, **NO_CODE)
         self.config: dict[str, Any] = self._settings("config.json")

@@ -8,10 +8,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from palaestra.errors import UserError
-from palaestra.models.files import NO_CODE, explain_failures, silence_transformers
+from palaestra.models.files import (
+    NO_CODE,
+    architecture_of,
+    explain_failures,
+    silence_transformers,
+)
 from palaestra.models.limits import check_config
 from palaestra.planning.estimate import DECODERS, DecoderSize
 
@@ -36,7 +41,7 @@ def module_of(path: Path) -> Any:
     check_config(given, str(path))
     with silence_transformers(), explain_failures(str(path)), torch.device("meta"):
         config = AutoConfig.from_pretrained(path, **NO_CODE)
-        return AutoModelForCausalLM.from_config(config, **NO_CODE)
+        return architecture_of(config).from_config(config, **NO_CODE)
 
 
 def dimensions(module: nn.Module) -> DecoderSize:

@@ -43,6 +43,7 @@ from palaestra.toys.facts import CommonFacts
 from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.halves import Halves
+from palaestra.toys.histories import HistoryTasks
 from palaestra.toys.hop import Hop, HopTasks
 from palaestra.toys.house import House, HouseTasks
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
@@ -78,6 +79,7 @@ from palaestra.worlds.competition import CompetitionWorld
 from palaestra.worlds.competition_tasks import DrawnCompetitionTasks
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
+from palaestra.worlds.eliminate import Eliminate
 from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
 from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.judged import JudgeSearch
@@ -109,11 +111,12 @@ SEARCHES: Mapping[str, type[Search]] = {
 }
 REWRITE = "rewrite"  # likewise
 RERANK = "rerank"  # likewise
+ELIMINATE = "eliminate"  # likewise
 QUERY = "query"  # likewise, as those that follow a ranking: `palaestra.run.ranking_rooms`
 GRAPH = "graph"  # likewise; --graph means it
-RETRIEVES = (*SEARCHES, REWRITE, RERANK, QUERY, GRAPH)  # what --docs goes with
+RETRIEVES = (*SEARCHES, REWRITE, RERANK, QUERY, ELIMINATE, GRAPH)  # what --docs goes with
 # for which --tools are not tools of a model that asks questions
-TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY)
+TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY, ELIMINATE)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -165,6 +168,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: QueryTasks(name="json-queries", json=True),
         lambda: WriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
     ),
+    "histories": (HistoryTasks, lambda: Eliminate(None, k=6, told=False)),
     "reading": (ReadingTasks, lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False)),
     "shop": (
         ShopTasks,

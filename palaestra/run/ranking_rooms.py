@@ -11,12 +11,14 @@ from palaestra.run.world_settings import check_world_settings
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.qrels import JudgedQueries
 from palaestra.tasks.spec import parse_alone
+from palaestra.worlds.eliminate import DROP_ONE, Eliminate
 from palaestra.worlds.query import WRITE_JSON, WriteQuery
+from palaestra.worlds.retrieval import Retriever
 
 if TYPE_CHECKING:
     from palaestra.settings.fields import Settings
 
-QUERY = benches.QUERY
+QUERY, ELIMINATE = benches.QUERY, benches.ELIMINATE
 
 
 def in_queries(settings: Settings, instruction: str) -> Bench:
@@ -25,6 +27,23 @@ def in_queries(settings: Settings, instruction: str) -> Bench:
     check_world_settings(settings.env or QUERY, WriteQuery, given)
     world = WriteQuery(benches.retriever_of(settings, QUERY), **given)
     return ranking_bench(settings, world, judged_rows(settings, qrels))
+
+
+def in_elimination(settings: Settings, instruction: str) -> Bench:
+    """The user's own queries, whose candidates are dropped one after the other: eliminate, or
+    eliminate(k=20,qrels='FILE').
+    """
+    given, qrels = settings_of(settings, ELIMINATE, f"{DROP_ONE} {instruction}".strip())
+    check_world_settings(settings.env or ELIMINATE, Eliminate, given)
+    world = Eliminate(retriever_or_items(settings, ELIMINATE), **given)
+    return ranking_bench(settings, world, judged_rows(settings, qrels), world.k)
+
+
+def retriever_or_items(settings: Settings, room: str) -> Retriever | None:
+    """The user's index or search; None where rows bring their candidates in the column `items`."""
+    if settings.data and not settings.docs and not settings.tools:
+        return None
+    return benches.retriever_of(settings, room)
 
 
 def settings_of(settings: Settings, room: str, usage: str) -> tuple[dict[str, Any], str]:

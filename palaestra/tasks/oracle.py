@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from palaestra.abilities import HoldsEpisodes, PaysGold, PutsAnswers, Solves, solves
 from palaestra.context import RewardFn
@@ -80,6 +80,15 @@ class Finding:
 
     kind: str
     line: str
+
+
+@runtime_checkable
+class SolvesAtTimes(Solves, Protocol):
+    """A world whose oracle may be a guess, such as the words of a user as they are. Without it, it never is."""
+
+    def is_solution(self, task: Task) -> bool:
+        """Whether what the oracle says in this task must earn 1."""
+        ...
 
 
 async def find_problems(
@@ -315,7 +324,7 @@ def episode_saying(text: str, ids: Sequence[int] = ()) -> Episode:
 
 async def _of_world(tasks: Sequence[Task], world: World) -> list[Finding]:
     """Plays every task as the world's oracle says, and in silence. A world without an oracle is not
-    checked.
+    checked. Where the oracle is a guess, silence must be paid less than 1 and no more than the guess.
     """
     if not (isinstance(world, Solves) and solves(world)):
         return []
@@ -329,11 +338,12 @@ async def _of_game(task: Task, world: World, oracle: Adviser) -> list[Finding]:
         return [Finding(kind="no end", line=line)]
     if len(world.seats) > 1:
         return []  # the oracle played all sides
-    if paid < SOLVED_TOTAL:
+    sure = not isinstance(world, SolvesAtTimes) or world.is_solution(task)
+    if sure and paid < SOLVED_TOTAL:
         line = f"task {task.id!r}: the oracle is paid {paid:g}; a solved task pays 1"
         return [Finding(kind="not exact", line=line)]
     silent, _ = await play_oracle(world, task, None)
-    if silent >= paid:
+    if silent > paid or silent >= (paid if sure else SOLVED_TOTAL):
         line = (
             f"task {task.id!r}: saying nothing is paid {silent:g}, the oracle {paid:g}; it must be "
             "paid less"

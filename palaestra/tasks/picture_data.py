@@ -6,7 +6,8 @@
 
 A picture is a path (relative to the record's file), bytes of a file, {"bytes": ..., "path": ...} as
 data sets of the hub have it, an image of Pillow, or a data: URL. Nothing is fetched from the net. A
-text in `image` that neither ends as a picture's file does nor names a file is no picture.
+text in `image` that neither ends as a picture's file does nor names a file, also without its
+ending, is no picture.
 Pictures of columns stand where messages have parts {"type": "image"} that name none; else where the
 text has `<image>`, if it is there once for each; else before the first message of the user.
 """
@@ -17,13 +18,17 @@ import base64
 import binascii
 import io
 import math
+import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from palaestra.errors import UserError
@@ -33,11 +38,22 @@ from palaestra.tasks.records import Joined, Record, Records, describe_value
 from palaestra.types import Message
 
 PICTURE_COLUMNS = ("image", "images")
+LOCAL = re.compile(r"file://(?:localhost(?=/))?", re.IGNORECASE)  # before the path of a URL
 READ = "<pictures>"  # where a record that was read has them
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".heic")
+COMMON = (".png", ".jpg", ".jpeg", ".webp")
+ENDINGS = (
+    *COMMON, ".apng", ".avif", ".bmp", ".dib", ".gif", ".heic", ".heif", ".ico", ".j2k", ".jfif",
+    ".jp2", ".jpe", ".jpx", ".jxl", ".pbm", ".pcx", ".pgm", ".pnm", ".ppm", ".qoi", ".svg", ".tga",
+    ".tif", ".tiff",
+)  # fmt: skip
+# how files of PNG, JPEG, GIF, WebP and TIFF begin in base64
+IN_BASE64 = re.compile(
+    r"(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR|SUkqA|TU0AK)[A-Za-z0-9+/\s]{40,}={0,2}\s*"
+)
 PLACEHOLDER = "<image>"  # where a picture of a column stands in a text
 PARTS = ("image", "image_url", "input_image")  # types of parts that are pictures
 MOST_PIXELS = 1_000_000  # of a picture; larger ones are made smaller
+BITS_PER_SAMPLE = 258  # the tag of a TIFF
 HELD = 32  # pictures that are kept after they were read
 
 
@@ -90,11 +106,29 @@ def read_pictures(record: Record, where: str, folder: Path, most: int = 0) -> Re
 
 
 def _holds_pictures(value: Any, folder: Path) -> bool:
-    if value is None or (isinstance(value, str | list | tuple) and not value):
+    if value is None or (isinstance(value, list | tuple) and not value):
         return False
-    if not isinstance(value, str) or "://" in value[:16] or value.startswith("data:"):
+    if not isinstance(value, str):
         return True
-    return value.casefold().endswith(ENDINGS) or (folder / value).is_file()
+    text = value.strip()
+    if not text:
+        return False
+    if "://" in text[:16] or _is_data_url(text) or IN_BASE64.fullmatch(text):
+        return True
+    return text.casefold().endswith(ENDINGS) or any(
+        _is_file(folder / f"{text}{ending}") for ending in ("", *COMMON)
+    )
+
+
+def _is_data_url(text: str) -> bool:
+    return text[:5].casefold() == "data:"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # its name is too long
+        return False
 
 
 def _is_picture(part: Any) -> bool:
@@ -180,8 +214,9 @@ def place_pictures(prompt: Sequence[Message], record: Record, where: str) -> tup
     if n := text.count(PLACEHOLDER):
         if n != len(mine):
             raise UserError(
-                f"{where}: the text has {PLACEHOLDER} {n} times and there are {len(mine)} pictures; "
-                "write it once for each, or not at all"
+                f"{where}: pictures in a column: {len(mine)}, and places for them: {n} (each "
+                f"{PLACEHOLDER} in a text, each part {{'type': 'image'}} without a file); write one "
+                "place for each picture, or none"
             )
         rest = iter(mine)
         return tuple(
@@ -210,7 +245,8 @@ def read_picture(value: Any, where: str, folder: Path, most: int = 0) -> Picture
         elif value.get("path"):
             value = value["path"]
     if isinstance(value, Image.Image):
-        return from_pillow(value, most)
+        with _explain(where):
+            return from_pillow(value, most)
     if isinstance(value, bytes | bytearray):
         return _decode(bytes(value), where, most)
     if not isinstance(value, str) or not value.strip():
@@ -218,34 +254,55 @@ def read_picture(value: Any, where: str, folder: Path, most: int = 0) -> Picture
             f"{where} is {describe_value(value)}; write the path of a picture, beside the file of the "
             "record"
         )
-    if value.startswith("data:"):
-        return _decode(_unpack(value, where), where, most)
-    if "://" in value[:16] and not value.startswith("file://"):
+    text = value.strip()
+    if _is_data_url(text):
+        return _decode(_unpack(text, where), where, most)
+    if IN_BASE64.fullmatch(text):
         raise UserError(
-            f"{where} is the URL {value[:60]!r}, and nothing is fetched from the net; download the "
+            f"{where} is a picture in base64, {text[:20]!r}...; write data:image/png;base64,... before "
+            "it"
+        )
+    if "://" in text[:16] and not LOCAL.match(text):
+        raise UserError(
+            f"{where} is the URL {text[:60]!r}, and nothing is fetched from the net; download the "
             "picture and write its path"
         )
-    path = folder / Path(value.removeprefix("file://")).expanduser()
-    if not path.is_file():
-        near = path.parent.iterdir() if path.parent.is_dir() else ()
-        names = [p.name for p in near]
-        raise UserError(
-            f"{where}: no picture {str(path)!r}{suggestion(path.name, names)}; paths begin at the "
-            "folder of the record's file"
-        )
-    stat = path.stat()
-    return _from_file(path, stat.st_mtime_ns, stat.st_size, where, most)
+    path = _find(text, where, folder)
+    with _explain(f"{where}: {path}"):
+        stat = path.stat()
+        return _from_file(path, stat.st_mtime_ns, stat.st_size, most)
+
+
+def _find(text: str, where: str, folder: Path) -> Path:
+    """The file of a path or a file:// URL. Raises UserError where there is none."""
+    if LOCAL.match(text):
+        text = unquote(LOCAL.sub("", text))
+    try:
+        path = folder / Path(text).expanduser()
+    except RuntimeError:  # there is no such user
+        path = folder / text
+    if _is_file(path):
+        return path
+    near = ""
+    with suppress(OSError):  # its name is too long, or the folder may not be read
+        if path.is_dir():
+            raise UserError(f"{where}: {str(path)!r} is a folder; write the path of a picture")
+        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = suggestion(path.name, names)
+    raise UserError(
+        f"{where}: no picture {str(path)[:200]!r}{near}; paths begin at the folder of the record's file"
+    )
 
 
 @lru_cache(HELD)
-def _from_file(path: Path, changed: int, size: int, where: str, most: int) -> Picture:
-    return _decode(path.read_bytes(), f"{where}: {path}", most)
+def _from_file(path: Path, changed: int, size: int, most: int) -> Picture:
+    return from_pillow(Image.open(io.BytesIO(path.read_bytes())), most)
 
 
 def _unpack(url: str, where: str) -> bytes:
     head, comma, body = url.partition(",")
     try:
-        if not comma or not head.endswith(";base64"):
+        if not comma or not head.casefold().endswith(";base64"):
             raise ValueError
         return base64.b64decode(body, validate=True)
     except (ValueError, binascii.Error):
@@ -255,10 +312,17 @@ def _unpack(url: str, where: str) -> bytes:
 
 
 def _decode(data: bytes, where: str, most: int) -> Picture:
+    with _explain(where):
+        return from_pillow(Image.open(io.BytesIO(data)), most)
+
+
+@contextmanager
+def _explain(where: str) -> Generator[None]:
+    """What Pillow says of a picture that it does not read as a UserError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return from_pillow(Image.open(io.BytesIO(data)), most)
+            yield
     except UnidentifiedImageError:
         raise UserError(
             f"{where} is no picture that Pillow reads; write a PNG or JPEG file"
@@ -272,19 +336,51 @@ def _decode(data: bytes, where: str, most: int) -> Picture:
 def from_pillow(image: Image.Image, most: int = 0) -> Picture:
     """Red, green and blue, upright as its EXIF data say, on white where it is transparent; made
     smaller, with its sides in proportion, where it has more than `most` pixels (0 = MOST_PIXELS).
+
+    Raises ValueError for numbers of which nobody knows which is white.
     """
+    if not image.width * image.height:
+        raise ValueError(f"it has no pixels ({image.width} x {image.height})")
+    white = _white(image)
     image = ImageOps.exif_transpose(image)
+    if white:
+        image = _eight_bits(image, white)
     if "A" in image.getbands() or "transparency" in image.info:
         over = image.convert("RGBA")
         image = Image.new("RGBA", over.size, "white")
         image.alpha_composite(over)
     image = image.convert("RGB")
-    share = (most or MOST_PIXELS) / (image.width * image.height)
-    if share < 1:
-        sides = (max(1, math.floor(x * math.sqrt(share))) for x in image.size)
-        width, height = sides
+    most = most or MOST_PIXELS
+    share = most / (image.width * image.height)
+    if share < 1:  # of a line of pixels one side stays 1
+        width, height = (min(most, max(1, math.floor(x * math.sqrt(share)))) for x in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     return Picture(shape=(image.height, image.width, 3), data=image.tobytes())
+
+
+def _white(image: Image.Image) -> int:
+    """The number that is white in a picture of one channel and up to 16 bits; 0 = it has 8 bits."""
+    # 16 bits of a PGM, and of a PNG in older versions of Pillow
+    wide = image.mode == "I" and image.format in ("PPM", "PNG")
+    if image.mode.startswith("I;16") or wide:
+        bits = getattr(image, "tag_v2", {}).get(BITS_PER_SAMPLE, (16,))[0]
+        return 2**bits - 1
+    if image.mode in ("I", "F"):
+        what = "integers of 32 bits" if image.mode == "I" else "floating-point numbers"
+        raise ValueError(f"its pixels are {what}; save it with 8 bits a channel")
+    return 0
+
+
+def _eight_bits(image: Image.Image, white: int) -> Image.Image:
+    """v in 0..white as round(255 v / white), of 16 bits v / 257; the number that a PNG calls
+    transparent is.
+    """
+    value_HW = np.asarray(image).astype(np.uint32)
+    grey = Image.fromarray(np.minimum((value_HW * 255 + white // 2) // white, 255).astype(np.uint8))
+    clear = image.info.get("transparency")
+    if clear is None:
+        return grey
+    return Image.merge("LA", (grey, Image.fromarray((value_HW != clear).astype(np.uint8) * 255)))
 
 
 def digests(messages: Iterable[Message]) -> tuple[str, ...]:

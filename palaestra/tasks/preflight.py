@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.tasks.picture_data import PICTURE_COLUMNS
 from palaestra.types import Task
 
 EXCERPT = 50  # characters
@@ -90,6 +91,7 @@ class Preflight:
         self.unit_at: dict[str, int] = {}
         self.other = ""  # the last answer that differs from the one that is looked at
         self.last = ""
+        self.unseen = ""  # the first text of a column of pictures that was read as none
 
     def look(self, task: Task, choices: bool, *, cut: bool = False) -> None:
         """`choices`: the options stand in the prompt, and so the answer does. `cut`: a conversation
@@ -102,6 +104,7 @@ class Preflight:
         spoken = [m for m in task.prompt if m.role != "system"]
         prompt = "\n".join(m.shown if m.pictures else m.content for m in spoken)
         self._characters(i, prompt, "prompt")
+        self._pictures(i, task)
         answer = task.answer
         gold = answer if isinstance(answer, str) else "" if answer is None else str(answer)
         recorded = [meta.get(k) for k in ("demonstration", "chosen", "rejected", "response")]
@@ -124,6 +127,15 @@ class Preflight:
 
     def _count(self, name: str, index: int) -> None:
         self.faults.setdefault(name, FaultCount()).count(index)
+
+    def _pictures(self, i: int, task: Task) -> None:
+        named = (task.meta.get(name) for name in PICTURE_COLUMNS)
+        text = next((x for x in named if isinstance(x, str) and x.strip()), "")
+        if any(m.pictures for m in task.prompt):
+            self._count("pictures", i)
+        elif text:
+            self._count("no picture", i)
+            self.unseen = self.unseen or text
 
     def _gold(self, i: int, prompt: str, gold: str, choices: bool) -> None:
         self.golds += 1
@@ -219,6 +231,10 @@ class Preflight:
                 False,
                 "if the question stands inside it: --columns prompt=prompt.NAME",
             )
+        if (f := self.faults.get("no picture")) and "pictures" in self.faults:
+            unseen = repr(self.unseen[:EXCERPT])
+            text = f"{self._of(f.n)} have no picture, but text in its column, first {unseen}"
+            yield text, f.first, False, "write the path of a picture's file, with its ending"
         if f := self.faults.get("cut"):
             text = f"{self._of(f.n)} end with the user, after what is imitated"
             yield text, f.first, False, "that last message is left out"

@@ -109,7 +109,7 @@ class JudgedQueries(FileTasks):
         """These queries without those that have no document with a grade above 0.
 
         Raises:
-            UserError: where the file judges none of them.
+            UserError: where the file judges none of them, or none of a split.
         """
         sizes = {"train": self.size, "test": self.test_size}
         every = [(split, i) for split, n in sizes.items() for i in range(n)]
@@ -119,6 +119,13 @@ class JudgedQueries(FileTasks):
                 f"{self.qrels}: it judges no query of {self.path}, such as "
                 f"{self.task(*every[0]).id!r}; the first field of its lines is a query's column id"
             )
+        for split, n in sizes.items():
+            if n and sum(of == split for of, _ in gone) == n:
+                kind = "held-out" if split == "test" else "training"
+                raise UserError(
+                    f"{self.qrels}: it judges none of the {n} {kind} queries of {self.path}; give judged ones in "
+                    "--test-data, or mark them in a column split as train and test"
+                )
         left = replace(self, omissions=FileTasks.without(self, gone).omissions) if gone else self
         return replace(left, unjudged=len(gone))
 

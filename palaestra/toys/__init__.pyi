@@ -45,6 +45,9 @@ from .hop import (
     Hop as Hop,
     HopTasks as HopTasks,
 )
+from .histories import (
+    HistoryTasks as HistoryTasks,
+)
 from .house import (
     AFFORDANCES as AFFORDANCES,
     APPLIANCES as APPLIANCES,

@@ -43,19 +43,25 @@ HOW: Mapping[HeldOutKind, str] = {
 }
 
 
-def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
+def model_card(
+    run: RunFolder, step: int, repo: str, alone: bool = True, loads: str = "AutoModelForCausalLM"
+) -> str:
     """The card of the checkpoint after `step` steps, for a repository "OWNER/NAME".
 
-    `alone`: the run has no other learner, so that its digest of weights is this model's.
+    `alone`: the run has no other learner, so that its digest of weights is this model's. `loads`: the
+    class of transformers that loads it; see `palaestra.store.folder.loading_class`.
     """
+    sees = loads == "AutoModelForImageTextToText"
     settings = settings_of(run)
     last, run = run.summary.get("steps"), run_until(run, step)
     privacy, run = guarantee(run), without_private_numbers(run)
     judgement = verdict(run)
     page = {
-        "metadata": metadata(run, settings, repo).to_yaml().strip(),
+        "metadata": metadata(run, settings, repo, sees).to_yaml().strip(),
         "name": repo.rpartition("/")[2],
         "repo": repo,
+        "loads": loads,
+        "reader": "processor" if sees else "tokenizer",
         "model": base_model(settings) or f"The model {plain(settings.model)}",
         "problem": plain(settings.problem),
         "method": method(settings.recipe),
@@ -115,8 +121,11 @@ def method(recipe: str) -> str:
     return f"{card.title} (`{plain(recipe)}`" + (f", {link})" if link else ")")
 
 
-def metadata(run: RunFolder, settings: Settings, repo: str) -> ModelCardData:
-    """What the hub reads. A mean reward, which is no share, is left to the text."""
+def metadata(run: RunFolder, settings: Settings, repo: str, sees: bool) -> ModelCardData:
+    """What the hub reads, of a model that `sees` pictures or reads text alone. A mean reward, which
+    is no share, is left to the text.
+    """
+    task = "image-text-to-text" if sees else "text-generation"
     after, problem = ends(run)[1], plain(settings.problem)
     results, last = [], run.steps[-1] if run.steps else {}
     tags = ["palaestra", plain(settings.recipe)]
@@ -127,7 +136,7 @@ def metadata(run: RunFolder, settings: Settings, repo: str) -> ModelCardData:
         interval = f"95% interval {after.low:.4f} to {after.high:.4f}, n = {after.n}"
         results.append(
             EvalResult(
-                task_type="text-generation",
+                task_type=task,
                 dataset_type=problem,
                 dataset_name=problem,
                 metric_type="accuracy",
@@ -137,7 +146,7 @@ def metadata(run: RunFolder, settings: Settings, repo: str) -> ModelCardData:
         )
     return ModelCardData(
         library_name="transformers",
-        pipeline_tag="text-generation",
+        pipeline_tag=task,
         base_model=base_model(settings) or None,
         tags=tags,
         model_name=repo.rpartition("/")[2],

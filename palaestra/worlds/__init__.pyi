@@ -108,6 +108,9 @@ from .experts import (
     Expert as Expert,
     ExpertBox as ExpertBox,
 )
+from .eliminate import (
+    Eliminate as Eliminate,
+)
 from .explore import (
     ExploreBandit as ExploreBandit,
     ExploreState as ExploreState,
@@ -171,6 +174,10 @@ from .plans import (
 )
 from .play_log import (
     PlayLog as PlayLog,
+)
+from .pools import (
+    grade_of as grade_of,
+    grades_of as grades_of,
 )
 from .query import (
     WriteQuery as WriteQuery,

@@ -101,6 +101,10 @@ class RewriteQuery:
         own = state.meta.get("demonstration")
         return own if isinstance(own, str) else f"<query>{state.prompt[-1].content}</query>"
 
+    def is_solution(self, task: Task) -> bool:
+        """Whether the oracle's query must find everything: a demonstration, not the user's own words."""
+        return isinstance(task.meta.get("demonstration"), str)
+
     async def _ranking(self, query: str, grades: dict[str, float]) -> tuple[str, ...]:
         hits = await find(self.retriever, query, self.k, self._kept)
         return tuple(rank_sources([i for i, _, _ in hits], grades))

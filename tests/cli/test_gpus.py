@@ -7,6 +7,8 @@ from palaestra.cli import doctor
 from palaestra.cli import gpus as gpu_needs
 from palaestra.cli.main import main
 
+from tests.vision import ARCHITECTURES
+
 SEVEN = {
     "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
     "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
@@ -50,6 +52,17 @@ def test_adapters_references_and_numbers_count(config, capsys):
     )
     assert beside["references"] == 1 and gb(beside) == pytest.approx(gb(plain) + 2 * 7.6156, abs=0.1)
     assert gb(wide) == pytest.approx(gb(adapted) + 2 * 7.6156, abs=0.2)
+
+
+@pytest.mark.parametrize("architecture", ["idefics3", "qwen3_vl"])
+def test_a_model_that_sees_counts_with_its_tower(architecture, tmp_path, capsys):
+    module, _ = ARCHITECTURES[architecture]()
+    module.config.save_pretrained(tmp_path)
+    told = asked(capsys, "grpo", str(tmp_path / "config.json"))
+    assert told["parameters"] == told["trained"] == sum(p.numel() for p in module.parameters())
+    named = {n: p for n, p in module.named_parameters() if "vision" in n or "visual" in n}
+    adapted = asked(capsys, "grpo", str(tmp_path / "config.json"), "--lora", "2")
+    assert named and adapted["parameters"] == told["parameters"] and 0 < adapted["trained"] < told["trained"]
 
 
 @pytest.mark.parametrize(

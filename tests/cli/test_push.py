@@ -128,6 +128,21 @@ def test_a_token_in_an_error_is_taken_out(monkeypatch):
     assert push.secret_free("fine") == "fine"
 
 
+def test_a_model_that_sees_goes_with_its_processor(run, monkeypatch, tmp_path, capsys):
+    shutil.copytree(run / "checkpoints" / "step-2", tmp_path / "sees")
+    for name in ("processor_config.json", "preprocessor_config.json"):
+        (tmp_path / "sees" / name).write_text(json.dumps({"size": 9, "_name_or_path": "/here"}))
+    sent = push.contents(tmp_path / "sees")
+    assert json.loads(sent["processor_config.json"]) == json.loads(sent["preprocessor_config.json"]) == {"size": 9}
+    found = push.find(run)
+    monkeypatch.setattr(push, "find", lambda _: replace(found, model=tmp_path / "sees"))
+    assert cli.main(["push", str(run), "--dry-run", "--json"]) == 0
+    card = json.loads(capsys.readouterr().out.splitlines()[-1])["card"]
+    assert "pipeline_tag: image-text-to-text" in card and "CausalLM" not in card and "AutoTokenizer" not in card
+    assert '\nprocessor = AutoProcessor.from_pretrained("my-run")\n' in card
+    assert '\nmodel = AutoModelForImageTextToText.from_pretrained("my-run")\n' in card
+
+
 # ---- the card
 
 

@@ -197,7 +197,7 @@ def test_a_model_without_its_processor_reads_text_and_says_why_it_sees_nothing(t
     (tmp_path / "processor_config.json").unlink()
     own = load(folder)
     assert agree(gaps(own, played(OwnEngine(own), [asked()])))
-    with pytest.raises(UserError, match="has no eyes"):
+    with pytest.raises(UserError, match=r"has no processor_config\.json or preprocessor_config\.json, .*copy"):
         ids_of(own, asked(noise(1)))
 
 

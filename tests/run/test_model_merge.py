@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from tests.rows import every
+from tests.vision import save_tiny
 
 TEXTS = ["3+4\n= 7", "12+34\n= 46", "the sum of two"]
 TIED = {"tie_word_embeddings": True}
@@ -231,6 +232,13 @@ def test_what_does_not_merge_is_refused(trio, tmp_path):
     save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UserError, match=r"1 weights are not in its safetensors .* save it again"):
         pl.run.merge(a, str(broken), out=tmp_path / "m")
+
+
+@every("architecture", ["idefics3", "gemma3"])
+def test_models_that_see_are_refused_in_plain_words(architecture, tmp_path):
+    sees = save_tiny(architecture, tmp_path / "sees")
+    with pytest.raises(UserError, match=r"sees sees pictures, and models that read text alone are merged here"):
+        pl.run.merge(sees, sees, out=tmp_path / "m")
 
 
 @every(

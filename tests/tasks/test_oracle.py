@@ -250,5 +250,28 @@ def test_worlds():
     assert check_oracle(Two(), World(right=0.5, seats=("policy", "other"))) == []
 
 
+@stage
+class Guess(World):
+    """Its oracle is a guess in tasks without a demonstration."""
+
+    def is_solution(self, task):
+        return "demonstration" in task.meta
+
+
+@stage
+class Shown(Two):
+    """The second task is demonstrated."""
+
+    def task(self, split, index):
+        return Task(id=f"{split}{index}", meta={"demonstration": "host"} if index else {})
+
+
+def test_a_guess_may_fail_but_silence_is_paid_no_more():
+    lines = lambda right, wrong: check_oracle(Shown(), Guess(right=right, wrong=wrong))
+    assert lines(0.0, 0.0) == ["task 'train1': the oracle is paid 0; a solved task pays 1"]
+    assert lines(1.0, 0.0) == [] and len(lines(1.0, 1.0)) == 2
+    assert lines(0.0, 0.5)[0].startswith("task 'train0': saying nothing is paid 0.5, the oracle 0")
+
+
 def test_an_exact_reward_is_a_strict_one():
     assert Verify(Exact()).gold == 1.0

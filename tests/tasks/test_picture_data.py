@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import struct
 
 import numpy as np
 import pyarrow as pa
@@ -132,6 +133,32 @@ def test_transparent_and_turned_pictures():
     assert from_pillow(Image.open(file)).shape == (6, 4, 3)
 
 
+@pytest.mark.parametrize(
+    "name", ["photos/red.png ", "\nphotos/red.png", "photos/red.jfif", "photos/red.pgm", "photos/red.jp2"]
+)
+def test_spaces_around_a_path_and_rarer_endings(folder, name):
+    if not (folder / name.strip()).is_file():
+        image().save(folder / name)
+    (asked,) = prompt(folder, {"image": name, "prompt": "which?"})
+    assert asked.pictures[0].shape[:2] == (4, 6)
+
+
+@pytest.mark.parametrize("long", ["x" * 300, "Qk" + "A" * 6000, "a" * 64])
+def test_long_texts_that_are_no_pictures_stay_text(folder, long):
+    assert tasks(folder, {"image": long, "prompt": "a?", "answer": "b"}).task("train", 0).meta["image"] == long
+
+
+def test_texts_among_pictures_are_told(folder):
+    shown, unseen = {"image": "photos/red.png"}, ({"image": "photos/1"}, {"image": "none"})
+    rows = [{"prompt": f"which {i}?", "answer": "a", **r} for i, r in enumerate((shown, *unseen))]
+    (note,) = [n for n in tasks(folder, *rows).notes if "picture" in n]
+    assert re.match(
+        r"2 of 4 records have no picture, but text in its column, first 'photos/1', e\.g\. .*d\.jsonl:2 ", note
+    )
+    assert not any("picture" in n for n in tasks(folder, *rows[1:]).notes)
+    assert not any("picture" in n for n in tasks(folder, rows[0]).notes)
+
+
 def test_text_in_a_column_called_image_that_names_no_picture_stays_text(folder):
     made = tasks(folder, {"image": "python:3.11", "prompt": "a?", "answer": "b"}).task("train", 0)
     assert made.meta["image"] == "python:3.11" and not made.prompt[0].pictures
@@ -144,9 +171,22 @@ def test_text_in_a_column_called_image_that_names_no_picture_stays_text(folder):
         ({"image": "https://x.org/a.png"}, "nothing is fetched from the net; download"),
         ({"image": "d.jsonl"}, r"image: .*d\.jsonl is no picture that Pillow reads"),
         ({"image": "data:image/png;base64,@@"}, "is no picture in base64"),
+        ({"image": "photos/red"}, r"no picture '.*red'; did you mean .*red\.png"),
+        ({"image": "photos/red.avif"}, r"no picture '.*red\.avif'"),
+        ({"image": base64.b64encode(png()).decode()}, r"is a picture in base64, .*write data:image/png;base64,"),
+        ({"image": f"{'x' * 300}.png"}, r"no picture '.*xxx'"),
+        ({"image": "~nobody-here/a.png"}, r"no picture '.*~nobody-here/a\.png'"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "image": "photos"}]}]}, r"photos' is a folder"),
         ({"image": 3}, r"image is a number \('3'\); write the path"),
         ({"image": "photos/red.png", "images": ["photos/red.png"]}, "both 'image' and 'images'"),
-        ({"images": ["photos/red.png"] * 2, "prompt": "<image>"}, "1 times and there are 2 pictures"),
+        (
+            {"images": ["photos/red.png"] * 2, "prompt": "<image>"},
+            r"pictures in a column: 2, and places for them: 1 \(",
+        ),
+        (
+            {"image": "photos/red.png", "prompt": [{"role": "user", "content": [{"type": "image"}] * 2}]},
+            r"a column: 1, and places for them: 2 \(.*each part \{'type': 'image'\} without a file",
+        ),
         ({"image": "photos/red.png", "prompt": "a\ufffcb"}, r"U\+FFFC"),
     ],
 )
@@ -175,3 +215,56 @@ def test_pixels_are_those_of_the_file(folder):
     Image.fromarray(noise).save(folder / "n.png")
     (asked,) = prompt(folder, {"image": "n.png", "prompt": "?"})
     assert asked.pictures[0].data == noise.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_sixteen_bits_are_brought_to_eight(folder, kind):
+    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    Image.fromarray(ramp).save(folder / "deep", kind)
+    seen = np.frombuffer(read_picture("deep", "", folder).data, np.uint8).reshape(-1, 3)
+    assert (seen == np.arange(256)[:, None]).all()
+
+
+def test_twelve_bits_of_a_tiff_and_a_transparent_number_of_a_png(folder):
+    tags = {256: 4, 257: 1, 258: 12, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 6}
+    entries = b"".join(struct.pack("<HHIHH", tag, 3, 1, x, 0) for tag, x in tags.items())
+    packed = bytes.fromhex("000 800 fff 400".replace(" ", ""))  # 4 numbers of 12 bits
+    head = struct.pack("<2sHI", b"II", 42, 14) + packed
+    (folder / "twelve.tif").write_bytes(head + struct.pack("<H", len(tags)) + entries + bytes(4))
+    assert list(read_picture("twelve.tif", "", folder).data[::3]) == [0, 128, 255, 64]
+    Image.fromarray(np.array([[0, 257, 65535]], np.uint16)).save(folder / "clear.png", transparency=0)
+    assert list(read_picture("clear.png", "", folder).data[::3]) == [255, 1, 255]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_numbers_of_which_nobody_knows_the_white_are_refused(folder, kind):
+    Image.fromarray(np.ones((2, 2), kind)).save(folder / "deep.tif")
+    for value in ("deep.tif", Image.open(folder / "deep.tif")):
+        with pytest.raises(UserError, match=r"^d\.jsonl:1.* cannot be read: .*save it with 8 bits a channel"):
+            read_picture(value, "d.jsonl:1", folder)
+
+
+def test_urls_of_files_and_of_data_in_any_spelling(folder):
+    (folder / "a b%.png").write_bytes(png(BLUE))
+    for head in ("file://", "FILE://localhost"):
+        assert read_picture(f"{head}{folder}/a%20b%25.png", "", folder).data[:3] == bytes(BLUE)
+    url = "DATA:image/png;BASE64," + base64.b64encode(png(BLUE)).decode()
+    (asked,) = prompt(folder, {"image": url, "prompt": "which?"})
+    assert colours(asked) == [BLUE]
+
+
+def test_the_first_frame_of_an_animation(folder):
+    image(BLUE).save(folder / "a.gif", save_all=True, append_images=[image(RED)])
+    assert read_picture("a.gif", "", folder).data[:3] == bytes(BLUE)
+
+
+def test_pictures_without_pixels_and_lines_of_pixels(folder):
+    with pytest.raises(UserError, match=r"^d\.jsonl:1.* it has no pixels \(0 x 3\)"):
+        read_picture(Image.new("RGB", (0, 3)), "d.jsonl:1", folder)
+    assert from_pillow(Image.new("L", (1, 5000)), 1000).shape == (1000, 1, 3)
+    assert from_pillow(Image.new("L", (5000, 2)), 1000).shape == (1, 1000, 3)
+
+
+def test_a_picture_of_two_records_is_decoded_once(folder):
+    first, again = (read_picture("photos/red.png", f"d.jsonl:{i}: image", folder) for i in (1, 2))
+    assert first is again

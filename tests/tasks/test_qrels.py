@@ -56,5 +56,9 @@ def test_queries_without_a_relevant_document_are_left_out(tmp_path):
         JudgedQueries(
             str(tmp_path / "q.jsonl"), answers=False, qrels=judgements(tmp_path, "z 0 a 1\n", "other")
         ).without_unjudged()
+    with pytest.raises(UserError, match=r"judges none of the 2 held-out queries of .*; give judged ones in --test"):
+        JudgedQueries(
+            str(tmp_path / "q.jsonl"), answers=False, qrels=judgements(tmp_path, "0 0 a 1\n", "half")
+        ).without_unjudged()
     with pytest.raises(UserError, match="there is no such file of judgements"):
         read_qrels(str(tmp_path / "none.txt"))

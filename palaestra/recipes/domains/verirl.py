@@ -28,14 +28,15 @@ sign is open, and the probability of the whole answer, which underflows; what st
 
     palaestra train verirl --data designs.jsonl --reward verilog --model DIR
 
-`designs.jsonl` has `prompt`, a specification that names the module and its ports, and `testbench`, one
-self-checking bench in Verilog or a list of them; a bench prints "passed", or a count of 0 errors. A bench
-that an empty design passes is refused. Without benches, `answer` is a reference design, and stimuli for it
-are made (`palaestra needs veriprefer`). `--reward verilog` judges held-out specifications in the same way.
-Needs Icarus Verilog (`apt install iverilog`). Worked answers (prompt, demonstration) are imitated first with
-`demonstrations=FILE.jsonl`. Without --data, the digits that the built-in model answers are written as a
-table in Verilog, and it is told that a wrong one is wrong. `palaestra train verirl --seed 0`: held-out accuracy
-is 21% at the start, 99% after the first round's policy, 100% after its fine-tuning, and 99% at the end: the
+`designs.jsonl` has `prompt`, a specification that names the module and its ports, and `testbench`, a list of
+several self-checking benches in Verilog (or one: then r is 0 or 1, and without a lucky repair there is no pair);
+a bench prints "passed", or a count of 0 errors. A bench that an empty design passes is refused. A reward model that
+saw no pair pays every answer 0.5: the run says so, and the policy stays as it is. Without benches, `answer` is a
+reference design, and stimuli for it are made (`palaestra needs veriprefer`). `--reward verilog` judges held-out
+specifications in the same way. Needs Icarus Verilog (`apt install iverilog`). Worked answers (prompt, demonstration)
+are imitated first with `demonstrations=FILE.jsonl`. Without --data, the digits that the built-in model answers are
+written as a table in Verilog, and it is told that a wrong one is wrong. `palaestra train verirl --seed 0`: held-out
+accuracy is 21% at the start, 99% after the first round's policy, 100% after its fine-tuning, and 99% at the end: the
 second reward model finds few answers to tell apart, and what it teaches adds nothing.
 """
 
@@ -85,7 +86,8 @@ CARD = pl.Card(
                     "module tb; reg a; wire y; same dut(.a(a), .y(y)); initial begin a = 1; #1 "
                     'if (y === 1) $display("passed"); else $display("failed"); $finish; end endmodule',
                 ),
-                "a self-checking test bench in Verilog, or a list of them",
+                "self-checking test benches in Verilog, a list of several: one alone makes a score 0 or 1, "
+                "and then only a repaired design can be the worse one of a pair",
                 or_else="answer",
             ),
             pl.needs.NeededColumn(
@@ -99,9 +101,18 @@ CARD = pl.Card(
                 otherwise="test benches judge alone",
             ),
         ),
+        places=(
+            pl.needs.NeededPlace(
+                "reward",
+                "what judges held-out specifications by their benches",
+                flag="--reward verilog",
+                otherwise="held-out specifications with benches alone are not judged",
+            ),
+        ),
         shows="reweighted",
         off={"balanced": False},
         own={
+            "task": "chain",  # the built-in model writes no Verilog, so all its designs score 0
             "rounds": 1,
             "answers": 2,
             "n": 2,
@@ -111,11 +122,14 @@ CARD = pl.Card(
             "rl1.schedule.prompts": 2,
         },
     ),
-    use="It helps where most designs fail and a shown error lets the model mend some; where the simulator can "
-    "judge each sample, `by=simulator` pays its score and needs no reward model.",
+    use="It helps where most designs fail, several benches per specification tell how far each one is right, and a "
+    "shown error lets the model mend some; where the simulator can judge each sample, `by=simulator` pays its score "
+    "and needs no reward model.",
     lacks=(
         "The data set Veribench-53K, its selection from PyraNet, its complexity labels and its rewritten "
         "specifications are not there: bring specifications with benches.",
+        "A design that does not compile is scored by its repairs alone, as the formula has it, so it may be preferred "
+        "to one that compiles.",
         "Answers have no <REASON> and <SOLUTION> tags; a block of Verilog ends them.",
         "The reward model is trained anew in each round on a copy of the policy; the paper does not say how "
         "the two evolve together.",
@@ -128,6 +142,8 @@ VERIFIER, MARK = "verilog(mutants=0)", "repair"
 TRACED, RAISED = "traced", "raised"  # parts: the score by trace-back, and what that added
 BEST, GAP, LEAST = 0.8, 0.4, 0.0  # of a pair: the better one's score, the difference, the other's
 BOUNDS = (0.1, 5.0)  # of alpha and beta
+ROUNDING = 1e-6  # an advantage that is nearer to 0 is none
+UNTRAINED = 0.5  # sigmoid of a reward model's head that never learned
 
 
 def trace_back(score_N: Sequence[float], parent_N: Sequence[int]) -> list[float]:
@@ -296,6 +312,18 @@ class BesideSimulation:
             for a, b in zip(learned, simulated, strict=True)
         ]
 
+    def first_step_note(self, groups: Sequence[pl.Group]) -> str:
+        """Where the reward model scores nothing: it saw no pair, and the policy learns nothing of it."""
+        totals = [e.total for g in groups for e in g.valid if e.reward is not None]
+        if not totals or any(abs(x - UNTRAINED) > ROUNDING for x in totals):
+            return ""
+        return (
+            f"the reward model gives every answer {UNTRAINED}, as one that saw no pair of designs does, so the "
+            f"policy learns nothing in this part: a pair needs a design above {BEST} and one that is above "
+            f"{LEAST:g} and worse by more than {GAP}; give several benches per specification, so that designs "
+            "are right in part, more answers=..., a model that solves some, or by=simulator"
+        )
+
 
 def merged(learned: pl.Reward, simulated: pl.Reward) -> pl.Reward:
     """The learned reward with what the simulator says."""
@@ -306,7 +334,8 @@ def merged(learned: pl.Reward, simulated: pl.Reward) -> pl.Reward:
 @pl.stage
 class BalanceSamples:
     """Advantages by `links`, times alpha; beta stays as the column "beta" of the tokens. "reweighted"
-    is the mean of |alpha - 1|.
+    is the mean of |alpha - 1|, 0 for an answer whose advantage is 0. Where that is so of all answers of
+    a batch, none is trained on: what is left of the loss has no gradient but rounding errors.
     """
 
     links: tuple[pl.Link, ...]
@@ -325,9 +354,14 @@ class BalanceSamples:
         alpha_E, beta_E = (b.clip(*BOUNDS) for b in balance(np.exp(sums_E / n), x.x_N))
         for link in self.links:
             x = link(x, table)
+        some_N = np.abs(table.lift(x, "token").x_N) > ROUNDING
+        moved_E = np.bincount(at.episode_N, some_N, minlength=len(table.episodes)) > 0
+        if not moved_E.any():
+            for e in range(len(table.episodes)):
+                table.mute(e)
         alpha = table.lift(pl.Values(level="episode", x_N=alpha_E), x.level)
         table.add_column("beta", pl.Values(level="episode", x_N=beta_E))
-        table.track("reweighted", pl.Values(level="episode", x_N=np.abs(alpha_E - 1)))
+        table.track("reweighted", pl.Values(level="episode", x_N=moved_E * np.abs(alpha_E - 1)))
         return pl.Values(level=x.level, x_N=alpha.x_N * x.x_N)
 
 

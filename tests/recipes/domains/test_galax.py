@@ -116,6 +116,11 @@ def test_rates_of_targets():
     )
 
 
+def test_invented_names_of_a_list_are_wrong_ones():
+    """One target of two among four names: 1/4 and 1/2."""
+    assert program.rates([1], frozenset({1, 2}), 4) == {"precision": 0.25, "recall": 0.5}
+
+
 # ---- files
 
 
@@ -183,11 +188,30 @@ def test_one_file_alone_and_wrong_settings_are_refused():
         galax.build(tasks=0)
 
 
-def test_nodes_of_a_reply():
-    names = ("TP53", "EGFR", "not")
-    assert graphs.named_nodes('Sure: ["egfr", "XYZ", "TP53"]', names) == [1, 0]
-    assert graphs.named_nodes("<think>TP53</think> EGFR, I think.", names) == [1]
-    assert graphs.named_nodes("none", names) == []
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ('Sure: ["egfr", "XYZ", "TP53", "egfr"]', ["egfr", "XYZ", "TP53"]),
+        ("<think>TP53</think> EGFR, I think.", ["EGFR"]),
+        ("none", []),
+        ('As in [1], I choose ["TP53"]', ["TP53"]),
+        ('See [2]. Final: ["TP53"]. See [3].', ["TP53"]),
+        ('Not EGFR [it is excluded]. ["TP53"]', ["TP53"]),
+        ('First ["EGFR"], no: {"targets": ["TP53"]}', ["TP53"]),
+        ("- TP53.\n- EGFR:", ["TP53", "EGFR"]),
+        ("TP53-AS1, xTP53 and heat shock 90", ["heat shock 90"]),
+        ("heat shock and TP53 [1]", ["heat shock", "TP53"]),
+        ('["MYC", "ABC"]', ["MYC", "ABC"]),
+        ('["TP53", "EGFR', ["TP53", "EGFR"]),
+        ("[" * 3000, []),
+    ],
+)
+def test_names_of_a_reply(reply, said):
+    assert graphs.listed_names(reply, ("TP53", "EGFR", "not", "heat shock", "heat shock 90")) == said
+
+
+def test_known_nodes_in_any_case():
+    assert graphs.known_nodes(["egfr", "XYZ", "TP53"], ("TP53", "EGFR")) == [1, 0]
 
 
 def test_the_planted_modules_hang_together():
@@ -210,7 +234,7 @@ def test_a_run_on_own_files_with_a_language_model(tmp_path):
 
     async def ask(self, ctx, question):
         replies.append(question)
-        return [0, 1]
+        return ["a", "b", "made up", "c3"]
 
     original = program.SubgraphSetting._ask
     program.SubgraphSetting._ask = lambda self, question: ask(self, None, question)
@@ -222,7 +246,8 @@ def test_a_run_on_own_files_with_a_language_model(tmp_path):
     finally:
         program.SubgraphSetting._ask = original
     assert len(replies) == 3 and "A subgraph that was found" in replies[1] and "A subgraph" not in replies[2]
-    assert numbers["answer"] == numbers["answer_bare"] == (1.0 if case.targets == {0, 1} else 0.0)
+    right = float(case.targets == {0, 1})
+    assert numbers["answer"] == numbers["answer_bare"] == right / 2 and numbers["answer_recall"] == right
     assert not any("targets: a" in r for r in replies)
     run = palaestra.train("galax", out=tmp_path / "run", quiet=True, set=words)
     arms = (run.folder / "arms.md").read_text()

@@ -171,6 +171,18 @@ def test_queries_are_judged_by_a_file_and_a_search_of_ones_own(tmp_path):
     assert step["part/formed"] == 0 and step["reward"] == -2 and step["part/ndcg_lift"] == 0
 
 
+def test_words_that_find_nothing_are_what_it_is_for(tmp_path):
+    """Each user says car and each document automobile, so no user's own words find a thing."""
+    words = ("red", "old", "fast", "cheap", "small", "long", "blue", "new", "loud", "wide")
+    rows = [{"prompt": f"car {i}th", "gold": [f"d{i % 10}"]} for i in range(20)]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    docs = [{"id": f"d{i}", "text": f"{w} automobile"} for i, w in enumerate(words)]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in docs))
+    run = train(tmp_path, data=str(tmp_path / "q.jsonl"), docs=str(tmp_path / "docs.jsonl"))
+    _, step, *_ = map(json.loads, (run.folder / "metrics.jsonl").read_text().splitlines())
+    assert step["part/ndcg_lift"] == 0
+
+
 def test_what_users_leave_out_is_said(tmp_path):
     with pytest.raises(UserError, match="rec-r1 needs documents"):
         train(tmp_path, task="add")

@@ -75,9 +75,25 @@ def test_advantages_are_weighed_behind_the_baseline():
     assert [a for a, _ in seen] == pytest.approx([0.45, -0.3, 0.0]) and [b for _, b in seen] == pytest.approx(
         [0.5, 0.5, 1]
     )
-    assert advantages((0.5, 0.4)) == [(0.0, 1.0)]
     a, b = zip(*advantages((1e-9, 1e-9), *[(1.0, 1.0)] * 9), strict=True)
     assert b[0] == 0.1 and a[0] == pytest.approx(-0.9 * 0.1)  # both ratios are held
+
+
+def test_equal_rewards_train_nothing_and_only_advantages_count_as_reweighted():
+    """Of 0.9, 0.3 and 0.6 the last has no advantage, so its |1.5 - 1| is not counted: (0.5 + 0 + 0) / 3."""
+    assert advantages((0.2, 0.5), (0.4, 0.5), (0.6, 0.5)) == advantages((0.5, 0.4)) == []
+    table = pl.Table([texts(("a", 0.9), ("b", 0.3), ("c", 0.6))], (), {})
+    for n, p in enumerate((0.2, 0.4, 0.6)):
+        table.views[n][0].logp_T[-1] = np.log(p)
+    verirl.BalanceSamples((pl.Center("batch"),))(pl.Values(level="episode", x_N=table.reward_E), table)
+    tracked = next(v for k, v in table.columns.items() if k.endswith("reweighted"))
+    assert tracked.x_N == pytest.approx([0.5, 0, 0])
+
+
+def test_a_reward_model_that_saw_no_pair_is_told():
+    note = verirl.BesideSimulation(None, None).first_step_note
+    assert "several benches per specification" in note([texts(("a", 0.5), ("b", 0.5))])
+    assert note([texts(("a", 0.5), ("b", 0.501))]) == note([texts()]) == ""
 
 
 def test_low_answers_are_repaired_level_by_level(monkeypatch):
@@ -171,8 +187,9 @@ def test_a_user_s_benches_train_and_judge_held_out_problems(tmp_path):
         "verirl", data=rows_of(tmp_path / "d.jsonl", testbench=[BENCH, CARRY]), out=tmp_path / "run", steps=1, evaluate=1,
         reward="verilog", quiet=True, max_tokens=8, set={"rounds": 1, "n": 2, "by": "simulator", "schedule.prompts": 2},
     )  # fmt: skip
-    steps = [json.loads(x) for x in (run.folder / "rl1" / "metrics.jsonl").read_text().splitlines()]
-    assert any(step.get("part/passed") == 0.0 and step["reweighted"] > 0 for step in steps)
+    lines = [json.loads(x) for x in (run.folder / "rl1" / "metrics.jsonl").read_text().splitlines()]
+    (step,) = (x for x in lines if "part/passed" in x)
+    assert step["part/passed"] == 0.0 and not {"updates", "reweighted"} & step.keys()  # all are wrong
 
 
 @runs

@@ -25,7 +25,7 @@ from palaestra.recipes.llm4rl.hib.program import (
 )
 
 KEY = ("test",)
-START = StartSample(e=np.array([[1.0, 1.0, 0.2], [1.2, 0.8, 0.1]]), unit=1.0)
+START = StartSample(seen=np.eye(5)[:2], e=np.array([[1.0, 1.0, 0.2], [1.2, 0.8, 0.1]]), unit=1.0)
 THREE = ("none", "history", "hib")
 SMALL = {
     "arms": THREE,
@@ -299,6 +299,61 @@ def test_commands_are_in_the_units_of_the_simulator():
 def test_columns_that_are_not_there_are_refused(hidden, observed, says):
     with pytest.raises(UserError, match=says):
         PrivilegedView(HiddenPendulums(), hidden, observed)
+
+
+class Told(HiddenPendulums):
+    """Pendulums that tell what is given as the fact `mass`."""
+
+    fact = staticmethod(lambda n: np.ones((n, 1)))
+
+    def facts(self, state):
+        return {"mass": self.fact(len(state.angle))}
+
+
+@pytest.mark.parametrize(
+    ("fact", "says"),
+    [
+        (lambda n: np.ones(n), r"fact mass .* has the form \[1\] .* here \[1, 1\]"),
+        (lambda n: np.ones((n, 1, 3)), r"fact mass .* has the form \[1, 1, 3\]"),
+        (lambda n: np.full((n, 1), "heavy"), "fact mass .* is no array of numbers"),
+        (lambda n: np.full((n, 1), np.nan), "fact mass .* is not finite"),
+    ],
+)
+def test_facts_of_another_form_are_refused_by_name(fact, says):
+    sim = Told()
+    object.__setattr__(sim, "fact", fact)
+    with pytest.raises(UserError, match=says):
+        PrivilegedView(sim, "mass")
+    with pytest.raises(UserError, match=r"tells no 2; .* do not mix"):
+        PrivilegedView(HiddenPendulums(), "mass,2")
+
+
+def test_a_number_that_is_not_finite_later_is_named(context):
+    sim = Told()
+    object.__setattr__(sim, "fact", lambda n: np.where(np.arange(n) == 3, np.nan, 1.0)[:, None])
+    with pytest.raises(UserError, match="mass is not a finite number"):
+        run(context(), sim=sim, test=None, privileged="mass")
+
+
+def test_units_of_what_is_observed_change_nothing():
+    """1 and 3 are -1 and 1; in thousandths, from another zero, the same. 40 is cut at 10 deviations."""
+
+    def shown(seen, factor=1.0, zero=0.0):
+        box = pl.control.Box(low=(-1.0,), high=(1.0,))
+        policy = pl.control.draw_network(lambda: HistoryPolicy(1, 1, box, k=4, size=3, width=8), KEY)
+        policy.scale(zero + factor * np.array([[1.0], [3.0]]), np.array([[0.0], [2.0]]))
+        obs = torch.tensor(np.stack([zero + factor * np.array(seen), np.ones(3)], -1)[None]).float()
+        columns = {"obs": obs, "act": torch.zeros(1, 3, 1), "noise": torch.zeros(1, 3, 3)}
+        player = HistoryPlayer(policy, greedy=True)
+        acts = [player.act(obs[:, None, t].numpy(), None, pl.rng_of(KEY))["act"] for t in range(3)]
+        return policy.observed(obs).flatten().tolist(), policy(columns)["z_mean"].detach().numpy(), np.array(acts)
+
+    first, z, acts = shown([1.0, 3.0, 40.0])
+    assert first == pytest.approx([-1, 1, 10])
+    other, z_other, acts_other = shown([1.0, 3.0, 40.0], 1000.0, 5000.0)
+    assert other == pytest.approx(first, abs=1e-4) and z_other == pytest.approx(z, abs=1e-4)
+    assert acts_other == pytest.approx(acts, abs=1e-5)
+    assert np.abs(shown([1.0, 3.0, 4.0])[2] - acts).max() > 1e-4  # what is read counts
 
 
 def test_what_does_not_fit_is_refused(tmp_path):

@@ -17,7 +17,9 @@ from palaestra.recipes.llm4rl.interactive_navigation.games import (
 from palaestra.recipes.llm4rl.interactive_navigation.guide import read_view, scripted_navigator
 from palaestra.recipes.llm4rl.interactive_navigation.program import cheapest_plan, others_advice, world_by_name
 from palaestra.recipes.llm4rl.interactive_navigation.roles import (
+    AdvisorReply,
     ArboristReply,
+    FlatReply,
     NavigationRoles,
     PlannerReply,
     add_planned,
@@ -338,6 +340,86 @@ def test_a_planner_hears_why_its_calls_were_refused(context):
     assert (found["success"], found["refused"], len(heard)) == (1, 1, 2)
     assert "Refused in the last reply: there is no 'fly'; there are push, climb, walk" in heard[1]
     assert "Refused" not in heard[0]
+
+
+class Chancy(Yard):
+    """Half of the pushes fail, by chance."""
+
+    certain = False
+
+    def execute(self, state, name, arguments, rng):
+        if name == "push" and rng.random() < 0.5:
+            return state, 5.0, False
+        return super().execute(state, name, arguments, rng)
+
+
+def played(context, planning, world, key, heard=None):
+    def answer(request):
+        if heard is not None:
+            heard.append(request.messages[0].content)
+        return one_reply(nodes=NODES[:3], edits=[{"edit": "recost", "node": 1, "cost": 5}])
+
+    roles = NavigationRoles(context(), world, dict.fromkeys(ROLES, pl.Scripted(answer)), 20)
+    return asyncio.run(NavigationGame(world, roles, planning, NavigationLimits(), key).play())
+
+
+@pytest.mark.parametrize("planning", ["flat", "advisor", "arborist"])
+def test_a_failure_by_chance_bans_no_call(context, planning):
+    """There is one way; where a push may fail it is planned again, and where it fails for ever it is not."""
+    heard = []
+    games = [played(context, planning, Chancy(), ("chance", i), heard) for i in range(6)]
+    assert {g["success"] for g in games} == {1.0} and sum(g["failures"] for g in games) > 0
+    told = [x for x in heard if "Failed before" in x]
+    assert all("push(box)\n" in x and "may succeed when it is tried again: push" in x for x in told)
+    assert told
+
+
+def test_names_are_met_exactly_first_and_are_not_too_much_alike(context):
+    values = lambda names: type("Own", (Yard,), {"values": lambda self, view: {"thing": names}})()
+    alike = values(["box 1", "Box_1"])
+    tree = PrimitiveTree(alike, "start")
+    assert tree.add(0, "push", ["Box_1"], 1).call.arguments == ("Box_1",)
+    assert PrimitiveTree(values(["box"]), "start").add(0, "push", ["BOX"], 1).call.arguments == ("box",)
+    for world, why in ((alike, "'box 1' and 'Box_1'"), (values([3]), "has 3 for 'thing', which is no text")):
+        with pytest.raises(UserError, match=why):
+            asyncio.run(replace(nav.build(asked=pl.Scripted(lambda r: "x")), world=world).run(context()))
+
+
+def test_odd_words_lose_no_reply():
+    nodes = [
+        {"name": "0", "cost": "4 m", **BOX},  # no name that hides the root
+        {"name": "b", "parent": "0", "do": "push", "arguments": ["chair"], "cost": 2.5},
+        {"name": "b", "under": "b", "do": "climb", "arguments": ["chair"], "cost": "about 2.5 m"},
+        {"under": "b", "do": "walk", "cost": None},
+        {"do": ["push"]},
+        "no node",
+    ]
+    tree, added, refused = planned(nodes)
+    assert (added, refused) == (3, 3) and [(n.parent, n.cost) for n in tree.nodes.values()] == [
+        (0, 4), (0, 2.5), (2, 2.5),
+    ]  # fmt: skip
+    assert "above 0" in tree.refusals[0] and "an item is no node" in tree.refusals[2]
+    reply = {"edits": [
+        {"edit": "Re-cost", "node": 1, "cost": "7 m"},
+        {"edit": "PRUNE", "node": "3", "cost": None},
+        "no edit",
+        {"edit": "add", "node": "c", "parent": 2, "do": "climb", "arguments": "chair", "cost": 1},
+        {"edit": "add", "under": "c", "do": "walk", "cost": 1},
+    ]}  # fmt: skip
+    assert edited(tree, *reply["edits"]) == (4, 1, False)
+    assert [(n.parent, n.cost) for n in tree.nodes.values()] == [(0, 7), (0, 2.5), (2, 1), (4, 1)]
+    assert AdvisorReply.model_validate({"advice": "Re-plan."}).advice == "replan"
+    assert [n.do for n in FlatReply.model_validate({"plan": [{"do": "walk", "cost": 1}, 3]}).plan] == ["walk", ""]
+
+
+def test_an_error_of_a_world_is_told_and_rooms_are_of_no_other_world(context):
+    class Broken(Yard):
+        predict = lambda self, view, name, arguments: {}[name]
+
+    with pytest.raises(UserError, match=r"predict\(view, 'push', \('box',\)\) of the world ended in KeyError"):
+        PrimitiveTree(Broken(), "start").add(0, "push", ["box"], 1)
+    with pytest.raises(UserError, match="kind='stuck' is of the built-in rooms"):
+        nav.build(sim="x.py:y", kind="stuck")
 
 
 def test_worlds_that_cannot_be_planned_in_are_refused(context):

@@ -205,7 +205,8 @@ def test_a_killed_run_goes_on_with_the_next_arm(context, tmp_path):
     first = run(context(out=tmp_path), domain="path")
     weights = json.loads((tmp_path / "network.json").read_text())
     assert np.array(weights["net.0.weight"]).shape == (4, 3 + 3 * 4)
-    next(tmp_path.rglob("arm-sequoia.json")).unlink()
+    for arm in ("sequoia", "sample", "myopic"):  # each has random numbers of its own
+        next(tmp_path.rglob(f"arm-{arm}.json")).unlink()
     assert json.dumps(run(context(out=tmp_path), domain="path")) == json.dumps(first)
 
 
@@ -252,6 +253,11 @@ def test_a_file_of_ones_own(context, tmp_path):
         ({"start": [0, 2]}, "start has a state from 0 to 1"),
         ({"limit": {"costs": [1, 2, 3], "capacities": [4]}}, "limit is of 3 actions, and there are 2"),
         ({"colour": 1}, "there is no colour"),
+        ({"rewards": [0, 1]}, "rewards are a list an arm"),
+        (
+            {"limit": {"edges": [[0, 1], [1, 2]], "depot": 0, "length": 2, "budget": 1}},
+            "there is no arm 2; edges and depot are numbers from 0 to 1",
+        ),
         ({"weights": [[1, 0], [0, 1]]}, "weights and link need each other"),
         (
             {"weights": [[1, 0], [0, 3]], "link": {"x": [0, 1], "y": [0, 1]}},
@@ -262,6 +268,26 @@ def test_a_file_of_ones_own(context, tmp_path):
 def test_a_file_that_does_not_fit_is_refused(change, says):
     with pytest.raises(UserError, match=says):
         read_bandit({**OWN, **change}, "own.json")
+
+
+def test_a_limit_that_allows_nothing_is_said(context, tmp_path):
+    (tmp_path / "own.json").write_text(json.dumps({**OWN, "limit": {"budget": -1}}))
+    with pytest.raises(UserError, match="no action is feasible"):
+        run(context(), bandit=str(tmp_path / "own.json"))
+
+
+def test_the_best_actions_are_looked_for_anew(monkeypatch):
+    """After every `refresh` games; with 1 that was never."""
+    found = []
+    least = FeasibleActions.least
+    monkeypatch.setattr(FeasibleActions, "least", lambda self, *a: found.append(1) or least(self, *a))
+    counts = []
+    for refresh in (1, 100):
+        found.clear()
+        settings = SequentialCosts(hidden=(4,), epochs=1, batch=4, per_step=1, refresh=refresh)
+        settings.learn(three(), 24, KEY)
+        counts.append(len(found))
+    assert counts[0] > counts[1]
 
 
 def test_what_cannot_be_is_refused(tmp_path, monkeypatch):

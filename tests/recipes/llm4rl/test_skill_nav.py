@@ -171,11 +171,13 @@ def test_a_star_is_as_short_as_breadth_first_and_turns_where_the_way_does():
                     left.append(to)
         for goal in range(len(plan.cells)):
             assert len(plan.way(start, goal)) == far[goal] + 1
-            assert goal == start or not plan.wrong_with(start, goal, plan.waypoints(start, goal))
+            assert not plan.wrong_with(start, goal, plan.waypoints(start, goal))
     corner = YardMap("#####\n#...#\n###.#\n#####")
     assert corner.way(0, 3) == [0, 1, 2, 3] and corner.waypoints(0, 3) == [2, 3]
     apart = YardMap("#####\n#.#.#\n#####")
     assert apart.way(0, 1) == [] and apart.waypoints(0, 1) == []
+    assert plan.waypoints(7, 7) == [7]  # whoever is in the goal's cell goes to its middle
+    assert apart.region_C.tolist() == [0, 1] and set(corner.region_C) == {0}
     line = YardMap("########\n#...+..#\n########")
     assert line.waypoints(0, 5) == [2, 4, 5] and line.waypoints(0, 5, SECONDS) == [2, 3, 4, 5]
     # over 3 m of slow ground, 6 s in the high gait, or 5 m around

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -224,17 +225,44 @@ def _is_blank(value: Any) -> bool:
     )
 
 
-def named_nodes(reply: str, names: Sequence[str]) -> list[int]:
-    """The nodes of a reply: of a JSON list, else all names that stand in it as words."""
+def listed_names(reply: str, names: Sequence[str]) -> list[str]:
+    """The names that a reply says, known or not, each once: of the last JSON list with a known node behind
+    the thinking, or the last one of names, else all known names that stand in the text as whole words or
+    phrases, the longer one first where two begin alike.
+    """
     text = pl.verifiers.strip_thinking(reply)
-    number = {n.casefold(): i for i, n in enumerate(names)}
-    match = re.search(r"\[.*?\]", text, re.DOTALL)
+    known = {n.casefold() for n in names}
+    lists = [said for at in re.finditer(r"\[", text) if (said := _json_names(text, at.start()))]
+    named = [said for said in lists if known & {x.casefold() for x in said}]
+    if lists and not named and all(re.search(r"[^\W\d_]", x) for x in lists[-1]):
+        named = [lists[-1]]
+    said = named[-1] if named else [m[0] for m in _phrases(tuple(names)).finditer(text)]
+    return list({x.casefold(): x for x in said}.values())
+
+
+def _json_names(text: str, at: int) -> list[str]:
+    """The texts of the JSON list that begins at a place; [] = there is none."""
     try:
-        listed = json.loads(match[0]) if match else []
-    except json.JSONDecodeError:
-        listed = []
-    said = [str(x).strip().casefold() for x in listed] or re.findall(r"[\w.:-]+", text.casefold())
-    return list(dict.fromkeys(number[x] for x in said if x in number))
+        value, _ = json.JSONDecoder().raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return []
+    plain = [str(x).strip() for x in value if isinstance(x, str | int | float)]
+    return [x for x in plain if x]
+
+
+@lru_cache(maxsize=4)
+def _phrases(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Any of some names, in any case, with no letter, digit or underscore beside it, nor behind a hyphen."""
+    longest = sorted(filter(None, names), key=len, reverse=True)
+    return re.compile(
+        rf"(?<!\w)(?<!\w-)(?:{'|'.join(map(re.escape, longest))})(?!-?\w)", re.IGNORECASE
+    )
+
+
+def known_nodes(said: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The nodes among some names, whatever their case."""
+    number = {n.casefold(): i for i, n in enumerate(names)}
+    return [number[x.casefold()] for x in said if x.casefold() in number]
 
 
 # ---- a planted graph

@@ -12,7 +12,8 @@ from palaestra.recipes.domains.galax.graphs import (
     CaseFile,
     InteractionGraph,
     SubgraphCase,
-    named_nodes,
+    known_nodes,
+    listed_names,
     planted,
     read_cases,
     read_graph,
@@ -112,12 +113,14 @@ class BuildSubgraphs:
         names = [a for a in ARMS if a in {*self.arms, "none", "guide"}]
         runs = [setting.arm(name) for name in names]
         results = await pl.control.compare_arms(ctx, dict(zip(names, runs, strict=True)))
+        setting.say_unread()
         own = results["guide"]
         ctx.spend("forwards", sum(r["gnn_calls"] for r in results.values()))
         ctx.log(
             {"arm": "guide", **{k: own[k] for k in ("moved", "precision", "belief") if k in own}}
         )
-        shown = ("precision", "recall", "belief", "moved", "valid", "answer", "answer_bare")
+        answers = ("answer", "answer_recall", "answer_bare", "answer_bare_recall")
+        shown = ("precision", "recall", "belief", "moved", "valid", *answers)
         return pl.Result(
             metrics={
                 **{k: own[k] for k in shown if k in own},
@@ -148,6 +151,7 @@ class SubgraphSetting:
         self.models = {False: self._classifier(False)}
         self.cases = self.file.part(True)[: self.program.tasks]
         self.text: list[str] = []
+        self.replies, self.unread = 0, 0
         self.ctx.say(
             f"the reward model tells {self.accuracy():.0%} of random subgraphs of held-out samples apart, among "
             f"{len(self.file.classes)} classes"
@@ -242,12 +246,15 @@ class SubgraphSetting:
     async def first_nodes(self, case: SubgraphCase) -> list[int]:
         """The nodes that the language model names from the largest values."""
         label = self.file.classes[case.label]
-        return await self._ask(FIRST.format(label=label, top=self._top(case), k=self.program.k))
+        question = FIRST.format(label=label, top=self._top(case), k=self.program.k)
+        return known_nodes(await self._ask(question), self.graph.names)
 
     async def final_lists(
         self, case: SubgraphCase, around: Surroundings, subgraph: Subgraph
     ) -> dict[str, float]:
-        """The share of targets in the language model's final list with the subgraph, and without it."""
+        """Precision and recall of the language model's final list with the subgraph, and without it. A name that
+        is no node counts as a wrong one.
+        """
         told = (
             "A subgraph that was found for it:\n"
             + "\n".join(self._edges(around, subgraph))
@@ -256,15 +263,28 @@ class SubgraphSetting:
         label, top, k = self.file.classes[case.label], self._top(case), self.program.k
         numbers: dict[str, float] = {}
         for name, text in (("answer", told), ("answer_bare", "")):
-            nodes = await self._ask(LAST.format(label=label, top=top, subgraph=text, k=k))
-            if case.targets:
-                numbers[name] = rates(nodes[:k], case.targets)["precision"]
+            said = await self._ask(LAST.format(label=label, top=top, subgraph=text, k=k))
+            found = rates(known_nodes(said[:k], self.graph.names), case.targets, len(said[:k]))
+            if found:
+                numbers |= {name: found["precision"], f"{name}_recall": found["recall"]}
         return numbers
 
-    async def _ask(self, question: str) -> list[int]:
+    async def _ask(self, question: str) -> list[str]:
+        """The names of a reply, known or not."""
         assert self.program.asked is not None
         source = pl.services.TranscribedSource(self.program.asked)
-        return named_nodes(await self.ctx.ask(source, question), self.graph.names)
+        said = listed_names(await self.ctx.ask(source, question), self.graph.names)
+        self.replies += 1
+        self.unread += not known_nodes(said, self.graph.names)
+        return said
+
+    def say_unread(self) -> None:
+        """Says how many replies named no node, so that nothing was learned from them."""
+        if self.unread:
+            self.ctx.say(
+                f"{self.unread} of {self.replies} replies of the language model name no node of the graph; without "
+                "first nodes a search begins at the largest values"
+            )
 
     def _top(self, case: SubgraphCase) -> str:
         lines = list[str]()
@@ -309,12 +329,14 @@ def train(search: SubgraphSearch, name: Arm, program: BuildSubgraphs) -> None:
         search.train(program.epochs, program.edges, program.lr)
 
 
-def rates(nodes: Sequence[int], targets: frozenset[int]) -> dict[str, float]:
-    """Precision and recall of nodes; nothing where no targets are known."""
+def rates(nodes: Sequence[int], targets: frozenset[int], said: int = 0) -> dict[str, float]:
+    """Precision and recall of nodes, which are those of `said` names where these are more; nothing where no
+    targets are known.
+    """
     if not targets:
         return {}
-    hits = len(targets & {*nodes})
-    return {"precision": hits / len({*nodes}) if nodes else 0.0, "recall": hits / len(targets)}
+    hits, n = len(targets & {*nodes}), max(said, len({*nodes}))
+    return {"precision": hits / n if n else 0.0, "recall": hits / len(targets)}
 
 
 def meter_numbers(meter: SubgraphMeter) -> dict[str, float]:

@@ -7,17 +7,21 @@ from poses whether the task is done; what is judged to fail is planned again wit
 
 A program runs in the sandbox alone. At each primitive it pauses, the world carries the call out, and the program runs
 again with what came of all calls before it: it sees the poses after each call, and may not draw random numbers. An
-error of a program ends its attempt, and the reporter is told of it. What counts as success is the world's own test,
-which nobody who is asked sees.
+error of a program ends its attempt, and the reporter is told of it; so it is with whatever a primitive raises. A
+program that imports something is asked for again. What counts as success is the world's own test, which nobody who is
+asked sees.
 
     palaestra train dahlia sim=FILE.py:make instructions=tasks.jsonl asked="endpoint(url='...',model='...')"
     palaestra train dahlia asked=DIR reporter=DIR attempts=3 retry=reset instructions=tasks.jsonl
     palaestra train dahlia asked=transcript:RUN/transcript.jsonl
 
 `FILE.py:make` is a class, or a function that makes a world, with `about`, in words; `primitives`, {"stack":
-"stack(block, below): puts ..."}; `reset(task, rng)`; `poses(state)`, plain data; `act(state, name, arguments, rng)`,
-the state and what the call returns, ValueError for what cannot be done; `success(state, task)`. It may have `example`,
-a solved task, and `tasks(rng, n)`. A row of tasks.jsonl is {"instruction": "..."} with whatever `success` reads; on
+"stack(block, below): puts ..."}, whose parameters may have annotations and defaults, (n: int, times=1), and are all
+given to `act`; `reset(task, rng)`; `poses(state)`, plain data; `act(state, name, arguments, rng)`, the state and what
+the call returns, ValueError for what cannot be done; `success(state, task)`. It may have `example`, a solved task, and
+`tasks(rng, n)`, or (rng, n, kind). One world serves all tasks, one after another, so it may keep its state itself or
+change one in place. If neither happens, `concurrent = True` has its tasks attempted at once, which is faster where a
+model is asked. All rows of tasks.jsonl are attempted unless `tasks` says how many. A row is {"instruction": "..."} with whatever `success` reads; on
 the default's table it is {"instruction": "...", "goal": [["in", "red block", "left zone"], ["on", "blue block",
 "red block"]]}.
 
@@ -31,10 +35,13 @@ states and the same luck in each attempt:
     random  without; the same numbers of attempts, each in another task
     oracle  the world's own test judges, and the reporter's lines are told where it says no
 
+With retry=reset `random` ends with its last attempt, as nobody tells it that one before was good. Where a judgment is
+none, as the judge's program breaks or sets no bool, the task ends as `unjudged`, and the run says why.
+
 `recovered` is the share of tasks that fail at first and are done in the end. `precision` and `recall` are those of
 the reporter's "done"; `expected` is what `first`, the success of one attempt, and its judgments would give if
 attempts were independent, s_k = p (1 - a) + (p a + (1 - p) n) s_(k-1), with n of failures noticed and a of successes
-taken for failures. `flip` turns a share of its judgments. `tasks` are attempted, four for each of `--steps`.
+taken for failures. `flip` turns a share of its judgments. `--steps` attempts four tasks for each at most.
 
 `palaestra train dahlia`, seed 0, 20 tasks, one of each kind, with the script: 0.40 are done at one attempt (standard
 error 0.11), 0.90 with the reporter, 0.50 with as many attempts, 1.6, at random, and 0.90 with a judge that knows.
@@ -131,7 +138,7 @@ def build(
     attempts: int = 2,
     retry: Retry = "continue",
     flip: float = 0.0,
-    tasks: int = 20,
+    tasks: int = 0,
 ) -> JudgeAttempts:
     """`asked` writes programs for tasks of `instructions` in the world `sim`, FILE.py:NAME, or at a table
     whose grasps `fail`, with tasks of one `kind`; see `JudgeAttempts`.

@@ -1,6 +1,7 @@
 """The arms: attempts that a reporter judges, beside one attempt, retries at random and a judge that knows."""
 
 import asyncio
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,12 +11,13 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.dahlia.roles import JudgeReply, TaskRoles, check_primitives
-from palaestra.recipes.llm4rl.dahlia.sandboxed import ProgramRun, run_judge, run_plan
+from palaestra.recipes.llm4rl.dahlia.sandboxed import ProgramRun, plain_data, run_judge, run_plan
 from palaestra.recipes.llm4rl.dahlia.tabletop import ManipulationWorld, Tabletop
 
 Retry = Literal["reset", "continue"]
 Judge = Literal["none", "reporter", "random", "oracle"]
 TASKS_OF_A_STEP = 4
+TASKS = 20  # of a world that makes its own
 SHARES = (
     "success",
     "first",
@@ -42,6 +44,7 @@ class JudgeAttempts:
         attempts: at a task, at most.
         retry: where the next attempt begins: things put back as they were, or where they are.
         flip: share of the reporter's judgments that are turned, to see what a worse judge does.
+        tasks: that are attempted; 0 = all of `instructions`, and 20 of a world's own.
     """
 
     asked: pl.Source | None = None
@@ -56,8 +59,10 @@ class JudgeAttempts:
     tasks: int = 20
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.tasks < 1 or not 0 <= self.flip <= 1:
-            raise pl.UserError("dahlia: attempts and tasks are 1 or more, and flip is from 0 to 1")
+        if self.attempts < 1 or self.tasks < 0 or not 0 <= self.flip <= 1:
+            raise pl.UserError(
+                "dahlia: attempts are 1 or more, tasks 0 or more, and flip is from 0 to 1"
+            )
         check_primitives(self.world)
 
     def sources(self) -> dict[str, pl.Source]:
@@ -70,21 +75,31 @@ class JudgeAttempts:
         roles = {"planner": self.asked, "helper": self.helper, "reporter": self.reporter}
         return {r: pl.services.TranscribedSource(s or self.asked) for r, s in roles.items()}
 
-    def rows(self, seed: int) -> list[dict[str, Any]]:
-        """The tasks. Raises UserError where there are none."""
+    def rows(self, ctx: pl.Context) -> list[dict[str, Any]]:
+        """The tasks; says so where a file has more. Raises UserError where there are none."""
         if self.instructions:
-            return read_tasks(self.instructions)[: self.tasks]
+            rows = read_tasks(self.instructions)
+            if 0 < self.tasks < len(rows):
+                ctx.say(
+                    f"dahlia: the first {self.tasks} of {len(rows)} tasks of {self.instructions} are attempted; "
+                    "tasks=0 attempts all"
+                )
+            return rows[: self.tasks or None]
         make: Any = getattr(self.world, "tasks", None)
         if make is None:
             raise pl.UserError(
                 "dahlia: the world has no tasks(rng, n); name a file of them, instructions=FILE.jsonl"
             )
-        rng = pl.rng_of(("dahlia", seed, "tasks"))
-        rows = make(rng, self.tasks, self.kind) if self.kind else make(rng, self.tasks)
+        rng, n = pl.rng_of(("dahlia", ctx.seed, "tasks")), self.tasks or TASKS
+        if self.kind and len(inspect.signature(make).parameters) < 3:
+            raise pl.UserError(
+                f"dahlia: the world's tasks(rng, n) knows no kind; leave kind={self.kind} out"
+            )
+        rows = make(rng, n, self.kind) if self.kind else make(rng, n)
         return [dict(row) for row in rows]
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        plays = TaskArms(self, ctx, self.sources(), self.rows(ctx.seed))
+        plays = TaskArms(self, ctx, self.sources(), self.rows(ctx))
         guided = await ctx.once("guided-tasks", lambda: plays.play("reporter"))
         # equal attempts, in other tasks
         order = pl.rng_of(("dahlia", ctx.seed, "random")).permutation(len(guided))
@@ -194,6 +209,7 @@ class TaskArms:
     ):
         steps = ctx.budget.get("steps")
         self.program, self.ctx, self.sources = program, ctx, sources
+        self.broken: list[str] = []  # why judges set nothing
         self.rows = list(rows if steps is None else rows[: TASKS_OF_A_STEP * max(1, int(steps))])
 
     def arm(
@@ -208,6 +224,7 @@ class TaskArms:
                 folder.mkdir(parents=True, exist_ok=True)
                 text = "\n".join(json.dumps(t) for t in tasks) + "\n"
                 (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+            self._say_unjudged(name, tasks)
             wins = np.array([t["success"] for t in tasks])
             pairs = [(bool(j), bool(t)) for row in tasks for j, t in row["judged"]]
             return {
@@ -219,13 +236,23 @@ class TaskArms:
 
         return run
 
+    def _say_unjudged(self, name: str, tasks: Sequence[Mapping[str, Any]]) -> None:
+        """Says how many tasks ended as the reporter's judgment was none, and why one was."""
+        if ended := sum(t["unjudged"] > 0 for t in tasks):
+            why = self.broken[0] if self.broken else "no reply of the reporter fits"
+            self.ctx.say(
+                f"arm {name}: {ended} of {len(tasks)} tasks ended because nobody could judge an attempt ({why})"
+            )
+
     async def play(self, judge: Judge, counts: Sequence[int] = ()) -> list[dict[str, Any]]:
         """Every task of an arm; `counts` are the attempts of "random"."""
         most = lambda i: {"none": 1, "random": counts[i] if counts else 1}.get(
             judge, self.program.attempts
         )
         work = (self.attempt(i, judge, most(i)) for i in range(len(self.rows)))
-        return list(await asyncio.gather(*work))
+        if getattr(self.program.world, "concurrent", False):
+            return list(await asyncio.gather(*work))
+        return [await one for one in work]
 
     async def attempt(self, i: int, judge: Judge, most: int) -> dict[str, Any]:
         """One task, with at most so many attempts."""
@@ -239,16 +266,28 @@ class TaskArms:
         for attempt in range(1, most + 1):
             if attempt > 1 and program.retry == "reset":
                 state = start()
-            code = await roles.plan(program.world.poses(state), words)
+            before = plain_data(program.world.poses(state))
+            plan = await roles.plan(before, words)
             ran = ProgramRun(state=state, error="no program was written")
-            if code:
+            if plan.code:
                 rng = pl.rng_of((*key, "attempt", attempt))
-                ran = await run_plan(program.world, state, row["instruction"], code, rng)
+                ran = await run_plan(
+                    program.world, state, row["instruction"], plan.code, rng, plan.helpers
+                )
             state, acts, errors = ran.state, acts + len(ran.calls), errors + bool(ran.error)
             true = bool(program.world.success(state, row))
             first = first or (attempt == 1 and true)
-            done, words = await self._judge(judge, roles, ran, true, (*key, "flip", attempt))
-            trace.append({"program": code, "calls": ran.calls, "error": ran.error, "report": words})
+            flip = (*key, "flip", attempt)
+            done, words = await self._judge(judge, roles, ran, true, before, flip)
+            trace.append(
+                {
+                    "program": plan.code,
+                    "helpers": list(plan.helpers),
+                    "calls": ran.calls,
+                    "error": ran.error,
+                    "report": words,
+                }
+            )
             if judge == "reporter":
                 unjudged += done is None
                 judged += [] if done is None else [(done, true)]
@@ -272,7 +311,13 @@ class TaskArms:
         }
 
     async def _judge(
-        self, judge: Judge, roles: TaskRoles, ran: ProgramRun, true: bool, key: pl.Key
+        self,
+        judge: Judge,
+        roles: TaskRoles,
+        ran: ProgramRun,
+        true: bool,
+        before: Mapping[str, Any],
+        key: pl.Key,
     ) -> tuple[bool | None, str]:
         """Whether an attempt is taken to have done its task, None = nobody can say, and what the
         planner hears where it is not.
@@ -282,7 +327,8 @@ class TaskArms:
             return False, "The last program may have failed."
         if judge == "oracle" and true:
             return True, ""
-        reply = await roles.report(self.program.world.poses(ran.state), ran.calls, ran.error)
+        poses = plain_data(self.program.world.poses(ran.state))
+        reply = await roles.report(poses, ran.calls, ran.error, before)
         lines = "\n".join(reply.report[:3]) if reply else ""
         if judge == "oracle":
             return False, f"{again}\n{lines}"
@@ -294,4 +340,7 @@ class TaskArms:
     async def _by_code(self, roles: TaskRoles, ran: ProgramRun, reply: JudgeReply) -> bool | None:
         poses = self.program.world.poses(ran.state)
         outcome = await run_judge(poses, roles.instruction, reply.judge)
-        return outcome if isinstance(outcome, bool) else None
+        if isinstance(outcome, bool):
+            return outcome
+        self.broken.append(outcome)
+        return None

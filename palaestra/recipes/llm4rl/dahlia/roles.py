@@ -82,6 +82,7 @@ A robot was told: {instruction}
 It made these calls: {calls}
 {error}Where things are:
 poses: {poses}
+Where they were before: {before}
 
 Write a Python program that sets judge to True if the task is done, else to False, from poses() alone. Then three \
 lines for who plans, for the case that it is not done: what differs, which step went wrong, what to do.
@@ -91,6 +92,14 @@ Answer with {{"judge": "judge = ...", "report": ["...", "...", "..."]}}."""
 
 def spell(world: ManipulationWorld) -> str:
     return "\n".join(f"- {text}" for text in world.primitives.values())
+
+
+@pl.value_class
+class WrittenProgram:
+    """A program as the planner wrote it, "" = none, and functions that were written for it."""
+
+    code: str = ""
+    helpers: tuple[str, ...] = ()
 
 
 class TaskRoles:
@@ -119,8 +128,8 @@ class TaskRoles:
             self.fallbacks += 1
             return None
 
-    async def plan(self, poses: Mapping[str, Any], judged: str = "") -> str:
-        """A program for the task; "" = no reply fits.
+    async def plan(self, poses: Mapping[str, Any], judged: str = "") -> WrittenProgram:
+        """A program for the task; one without code where no reply fits.
 
         Args:
             judged: how the last attempt was judged, where there was one.
@@ -139,23 +148,24 @@ class TaskRoles:
         messages = (*self.talk, *pl.services.question_messages(text))
         reply = await self._ask("planner", messages, ProgramReply)
         if reply is None:
-            return ""
+            return WrittenProgram()
         said = pl.Message(role="assistant", content=reply.model_dump_json())
         self.talk = (*messages, said)
         return await self.complete(plain_code(reply.program))
 
-    async def complete(self, code: str) -> str:
-        """The program with functions that it calls and nobody defined in front of it."""
-        known = [*self.world.primitives, *GIVEN]
+    async def complete(self, code: str) -> WrittenProgram:
+        """The program, with functions that it calls and nobody defined."""
+        known, helpers = [*self.world.primitives, *GIVEN], list[str]()
         for _ in range(HELPERS):
-            if not (missing := undefined_calls(code, known)):
+            whole = "\n".join([*helpers, code])
+            if not (missing := undefined_calls(whole, known)):
                 break
             text = HELPER.format(
                 about=self.world.about,
                 primitives=spell(self.world),
                 instruction=self.instruction,
                 name=missing[0],
-                program=code,
+                program=whole,
             )
             reply = await self._ask("helper", pl.services.question_messages(text), HelperReply)
             if reply is None or missing[0] in undefined_calls(
@@ -163,18 +173,28 @@ class TaskRoles:
             ):
                 break
             self.helpers += 1
-            code = f"{reply.function}\n{code}"
-        return code
+            helpers.insert(0, reply.function)
+        return WrittenProgram(code=code, helpers=tuple(helpers))
 
     async def report(
-        self, poses: Mapping[str, Any], calls: Sequence[str], error: str
+        self,
+        poses: Mapping[str, Any],
+        calls: Sequence[str],
+        error: str,
+        before: Mapping[str, Any],
     ) -> JudgeReply | None:
+        """The judgment of an attempt.
+
+        Args:
+            before: poses at the start of the attempt.
+        """
         text = REPORTER.format(
             about=self.world.about,
             instruction=self.instruction,
             calls="; ".join(calls) or "none",
             error=f"Its program ended with an error: {error}\n" if error else "",
             poses=json.dumps(poses),
+            before=json.dumps(before),
         )
         return await self._ask("reporter", pl.services.question_messages(text), JudgeReply)
 
@@ -184,9 +204,13 @@ def check_primitives(world: ManipulationWorld) -> None:
     name of what every program has.
     """
     for name, text in world.primitives.items():
-        if not text.strip().startswith(f"{name}(") or name in GIVEN:
+        try:
+            parameters_of(text)
+            why = ""
+        except (ValueError, TypeError) as error:
+            why = f": {error}"
+        if why or not text.strip().startswith(f"{name}(") or name in GIVEN:
             raise pl.UserError(
-                f'dahlia: primitives are told by signature and words, {{"{name}": "{name}(what, where): ..."}}, '
-                f"and none is called {' or '.join(GIVEN)}"
+                f'dahlia: primitives are told by signature and words, {{"{name}": "{name}(what, where=0): ..."}}, '
+                f"and none is called {' or '.join(GIVEN)}; {text!r} is not{why}"
             )
-        parameters_of(text)

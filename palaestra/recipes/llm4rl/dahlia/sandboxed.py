@@ -26,7 +26,9 @@ def primitive(name, parameters):
     def call(*values, **named):
         if wants:
             raise Pause
-        row = list(values) + [named.pop(p) for p in parameters[len(values):] if p in named]
+        row = list(values)
+        for p, default in list(parameters.items())[len(values):]:
+            row += [named.pop(p)] if p in named else default
         if named or len(row) != len(parameters):
             raise TypeError(f"{name} takes {', '.join(parameters)}")
         row = json.loads(json.dumps(row))
@@ -48,6 +50,8 @@ names["instruction"] = given["instruction"]
 error = ""
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     try:
+        for helper in given["helpers"]:
+            exec(helper, names)
         exec(given["code"], names)
     except Pause:
         pass
@@ -70,27 +74,43 @@ class ProgramRun:
     error: str = ""
 
 
-def parameters_of(signature: str) -> list[str]:
-    """The parameters of "name(a, b): what it does"."""
-    match = re.match(r"\s*\w+\(([^)]*)\)", signature)
-    return [p.strip() for p in match[1].split(",") if p.strip()] if match else []
+def parameters_of(signature: str) -> dict[str, tuple[Any, ...]]:
+    """The parameters of "name(a, b: int, to=(0, 0)): what it does", each with its default, () = it has none.
+
+    Raises ValueError for text that does not begin with a signature, for *a, **a, a bare * or / in one, and
+    for a default that JSON does not hold.
+    """
+    for end in (match.start() for match in re.finditer(r"\)", signature)):
+        try:
+            head: Any = ast.parse(f"def {signature[: end + 1].strip()}: ...").body[0]
+        except (SyntaxError, ValueError):
+            continue
+        given = head.args
+        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
+            raise ValueError("parameters are names, with or without a default")
+        defaults = [(json.loads(json.dumps(ast.literal_eval(value))),) for value in given.defaults]
+        bare = [()] * (len(given.args) - len(defaults))
+        return dict(zip([a.arg for a in given.args], [*bare, *defaults], strict=True))
+    raise ValueError("there is no signature")
 
 
 def plain_code(code: str) -> str:
-    """A program without fences and imports. Raises ValueError for one that is no Python, or names
-    something with two underscores.
+    """A program without its fence, its words and lines as they were. Raises ValueError for one that is no
+    Python, imports something, or names something with two underscores.
     """
     fence = re.search(r"```(?:python)?\n(.*?)```", code, re.DOTALL)
+    text = (fence[1] if fence else code).strip("\n").rstrip()
     try:
-        tree = ast.parse(fence[1] if fence else code)
+        tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"it is no Python: {error}") from None
     for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            raise ValueError(f"no imports: {ast.unparse(node)} may not be used")
         word = getattr(node, "id", None) or getattr(node, "attr", None)
         if isinstance(word, str) and word.startswith("__"):
             raise ValueError(f"{word} may not be used")
-    tree.body = [n for n in tree.body if not isinstance(n, ast.Import | ast.ImportFrom)]
-    return ast.unparse(tree)
+    return text
 
 
 def undefined_calls(code: str, known: Sequence[str]) -> list[str]:
@@ -113,14 +133,13 @@ def undefined_calls(code: str, known: Sequence[str]) -> list[str]:
 
 
 def plain_data(value: Any) -> Any:
-    """A value that a program may read. Raises UserError for one that JSON does not hold."""
+    """A copy of a value that a program may read. Raises UserError for one that JSON does not hold."""
     try:
-        json.dumps(value)
+        return json.loads(json.dumps(value))
     except (TypeError, ValueError) as error:
         raise pl.UserError(
             f"dahlia: poses and what primitives return are numbers, texts, lists and dictionaries: {error}"
         ) from None
-    return value
 
 
 async def _ask_sandbox(code: str, **given: Any) -> dict[str, Any]:
@@ -145,17 +164,25 @@ def _broken(why: str) -> dict[str, Any]:
 
 
 async def run_plan(
-    world: ManipulationWorld, state: Any, instruction: str, code: str, rng: np.random.Generator
+    world: ManipulationWorld,
+    state: Any,
+    instruction: str,
+    code: str,
+    rng: np.random.Generator,
+    helpers: Sequence[str] = (),
 ) -> ProgramRun:
     """Runs a program of primitives. It pauses at each one, which is carried out here, and is then run
-    again with what came of all before it, so it sees the poses after each.
+    again with what came of all before it, so it sees the poses after each. Whatever a primitive raises is an
+    error of the program, but what this package raises on purpose.
+
+    Args:
+        helpers: functions that are defined before, each a text of its own.
     """
     primitives = {n: parameters_of(s) for n, s in world.primitives.items()}
+    given = {"primitives": primitives, "helpers": list(helpers), "instruction": instruction}
     results, poses, calls = list[dict[str, Any]](), [plain_data(world.poses(state))], list[str]()
     while True:
-        answer = await _ask_sandbox(
-            code, primitives=primitives, results=results, poses=poses, instruction=instruction
-        )
+        answer = await _ask_sandbox(code, results=results, poses=poses, **given)
         if not answer["wants"]:
             return ProgramRun(state=state, calls=tuple(calls), error=answer["error"])
         if len(calls) == ACTS:
@@ -164,8 +191,12 @@ async def run_plan(
         error, value = "", None
         try:
             state, value = world.act(state, name, arguments, rng)
-        except (ValueError, TypeError, KeyError, IndexError) as wrong:
-            error = str(wrong) or type(wrong).__name__
+        except (pl.UserError, pl.Fault):
+            raise
+        except ValueError as wrong:
+            error = str(wrong) or "ValueError"
+        except Exception as wrong:  # a model's argument that its world did not expect
+            error = f"{type(wrong).__name__}: {wrong}"
         results.append({"call": [name, arguments], "value": plain_data(value), "error": error})
         poses.append(plain_data(world.poses(state)))
         spelled = ", ".join(json.dumps(a) for a in arguments)
@@ -175,7 +206,12 @@ async def run_plan(
 async def run_judge(poses: Mapping[str, Any], instruction: str, code: str) -> bool | str:
     """What a program sets `judge` to, of poses alone; else why it set nothing."""
     answer = await _ask_sandbox(
-        code, primitives={}, results=[], poses=[plain_data(poses)], instruction=instruction
+        code,
+        primitives={},
+        helpers=[],
+        results=[],
+        poses=[plain_data(poses)],
+        instruction=instruction,
     )
     if answer["judge"] is None:
         return answer["error"] or "it did not set judge to True or False"

@@ -43,7 +43,9 @@ TEMPLATES: Mapping[str, tuple[tuple[tuple[str, int, int], ...], bool]] = {
 
 
 class ManipulationWorld(Protocol):
-    """A world with primitives that programs call. States are values: nothing changes one in place.
+    """A world with primitives that programs call. One whose states are values, so that nothing changes one
+    in place and the world itself keeps nothing, may say `concurrent = True`: its tasks are attempted at
+    once, those of any other one after another.
 
     `about` says what it is about, `primitives` has by name of a primitive its signature and what it
     does, "pick_place(block, place): ...", `example` may have a solved task as text.
@@ -97,6 +99,10 @@ class Tabletop:
     """
 
     fail: float = 0.15
+
+    @property
+    def concurrent(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         if not 0 <= self.fail <= 1:

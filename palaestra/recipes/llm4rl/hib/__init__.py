@@ -15,8 +15,11 @@ policy reads what is observed alone, with the mean of z.
     palaestra train hib nce=0.3 kl=0.001 k=20 steps=60000 arms=history,hib
 
 `privileged` are names of the `facts` of a simulator in arrays, or numbers of the observation, which the policy
-then does not see. `test` is the same simulator with hidden numbers from elsewhere. `load_controller("RUN/policy")`
-makes the controller of a robot: observed numbers in, commands out, in the simulator's units.
+then does not see. A fact is [games, agents], one number of each agent. `test` is the same simulator with hidden
+numbers from elsewhere. The controller of a robot has observed numbers in, commands out, in the simulator's units:
+
+    from palaestra.recipes.llm4rl.hib import load_controller
+    controller = load_controller("RUN/policy")   # controller.reset() before an episode, controller(observed)
 
 arms.md in the run folder has, with equal environment steps and equal first weights, what greedy games are paid
 (`return`, and `outside` in `test`), how well a linear map of z tells e at the end of a game (`probe`, R^2 on games
@@ -30,7 +33,8 @@ that it was not fitted to; `probe_first` after one step) and the mean `kl` of z:
     oracle     the policy that reads e
 
 `probe_gain` and `outside_gain` are hib less history. Rewards are learned in units of the deviation of returns at
-the start, e in that of games there. The critic sees e in all arms, so these differ in what the policy reads.
+the start; what is observed and e are read less their mean and divided by their deviation there. The critic sees e
+in all arms, so these differ in what the policy reads.
 
 By default a pendulum is held at an angle; mass, length and friction are hidden. Masses are from 0.5 to 1.5 kg in
 training, and outside from 0.25 to 0.5 and 1.5 to 1.75.

@@ -20,6 +20,7 @@ import palaestra as pl
 Latent = Literal["none", "history", "privileged"]
 WEIGHTS, SIZES = "policy.safetensors", "policy.json"
 CHANNELS, SPREAD = 32, (-5.0, 2.0)  # of a convolution; bounds of the latent's log deviation
+FARTHEST = 10.0  # deviations of an observed number from its mean, beyond which it is cut
 START_SD = -1.5  # log deviation of z before the first update
 ILLEGAL = -1e9  # logit
 
@@ -69,11 +70,14 @@ class HistoryPolicy(nn.Module):
     """pi(a | o, z) and V(o, e). `latent` says what z is: a draw from p(z | h), a function of the privileged e,
     or nothing (zeros). All parts are there in each case, so that equal keys start alike.
 
-    Numbers e are read less their mean and divided by their deviation in games of the start, `scale`.
+    All numbers are read less their mean and divided by their deviation in games of the start, `scale`, the
+    observed ones up to 10 deviations to either side.
     """
 
     middle: Tensor
     spread: Tensor
+    seen_middle: Tensor
+    seen_spread: Tensor
 
     def __init__(
         self,
@@ -100,17 +104,27 @@ class HistoryPolicy(nn.Module):
             self.log_std = nn.Parameter(torch.full((outputs,), -0.5))
         self.register_buffer("middle", torch.zeros(privileged))
         self.register_buffer("spread", torch.ones(privileged))
+        self.register_buffer("seen_middle", torch.zeros(seen))
+        self.register_buffer("seen_spread", torch.ones(seen))
 
-    def scale(self, e: np.ndarray) -> None:
-        """Takes mean and deviation of [..., E]; a number that is always the same is not divided."""
-        flat = torch.from_numpy(e).float().reshape(-1, self.privileged)
-        deviation = flat.std(0, correction=0)
-        self.middle.copy_(flat.mean(0))
-        self.spread.copy_(torch.where(deviation > 1e-6, deviation, torch.ones(())))
+    def scale(self, seen: np.ndarray, e: np.ndarray) -> None:
+        """Takes means and deviations of [N, O] and [N, E]; a number that is always the same is not divided."""
+        for given, middle, spread in (
+            (seen, self.seen_middle, self.seen_spread),
+            (e, self.middle, self.spread),
+        ):
+            deviation = torch.from_numpy(given.std(0, dtype=np.float64)).float()
+            middle.copy_(torch.from_numpy(given.mean(0, dtype=np.float64)))
+            spread.copy_(torch.where(deviation > 1e-6, deviation, torch.ones(())))
+
+    def observed(self, obs: Tensor) -> Tensor:
+        """[..., O] what is observed, in its scale."""
+        scaled = (obs[..., : self.seen] - self.seen_middle) / self.seen_spread
+        return scaled.clamp(-FARTHEST, FARTHEST)
 
     def split(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """What is observed, and what is privileged in its scale."""
-        return obs[..., : self.seen], (obs[..., self.seen :] - self.middle) / self.spread
+        """What is observed and what is privileged, in their scales."""
+        return self.observed(obs), (obs[..., self.seen :] - self.middle) / self.spread
 
     def critic(self, obs: Tensor) -> Tensor:
         """[..., 1]"""
@@ -190,7 +204,7 @@ class HistoryPlayer:
         critic reads them.
         """
         policy, given = self.policy, torch.from_numpy(obs).float()
-        seen, shape = given[..., : policy.seen], obs.shape[:-1]
+        seen, shape = policy.observed(given), obs.shape[:-1]
         if self.history is None:
             self.history = torch.zeros(*shape, policy.k, policy.encoder.numbers)
         coded = policy.encoder(self.history.transpose(-1, -2))

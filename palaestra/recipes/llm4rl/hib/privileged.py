@@ -80,8 +80,32 @@ class PrivilegedView:
         sim: Any = self.sim
         known = sim.facts(sim.reset(pl.rng_of(("hib", "facts")), 1))
         if lacks := [x for x in self.names if x not in known]:
+            told = f"the simulator tells no {lacks[0]}; its facts are {', '.join(known)}"
+            if any(x[0].isdigit() for x in lacks):
+                told += (
+                    f"; privileged={text}: names of facts and numbers of the observation do not mix"
+                )
+            raise pl.UserError(told)
+        for name in self.names:
+            self._check_fact(name, known[name])
+
+    def _check_fact(self, name: str, fact: Any) -> None:
+        """Raises UserError for one that is no number of each agent in each game."""
+        try:
+            shape, finite = np.shape(fact), bool(np.isfinite(np.asarray(fact, np.float64)).all())
+        except (TypeError, ValueError):
             raise pl.UserError(
-                f"the simulator tells no {lacks[0]}; its facts are {', '.join(known)}"
+                f"the fact {name} of the simulator is no array of numbers [games, agents]; privileged facts are"
+            ) from None
+        if shape != (1, self.agents):
+            raise pl.UserError(
+                f"the fact {name} of the simulator has the form {list(shape)} for one game; a privileged "
+                f"fact is one number of each agent, [games, agents], here [1, {self.agents}]; write each "
+                "number of a vector as a fact of its own, and one of a whole game [games, 1] times agents"
+            )
+        if not finite:
+            raise pl.UserError(
+                f"the fact {name} of the simulator is not finite at the start of a game"
             )
 
     @property

@@ -201,10 +201,12 @@ class LearnHistory:
 
 @pl.value_class
 class StartSample:
-    """Of games before the first update, the same for all arms: e [N, E], and the deviation of their returns,
-    in which rewards are learned, so that the critic's gradients do not drown the others.
+    """Of games before the first update, the same for all arms: what is observed [N, O], e [N, E], and the
+    deviation of their returns, in which rewards are learned, so that the critic's gradients do not drown
+    the others.
     """
 
+    seen: np.ndarray
     e: np.ndarray
     unit: float
 
@@ -227,14 +229,22 @@ def draw_policy(
 
 
 def draw_sample(program: LearnHistory, view: PrivilegedView, key: pl.Key) -> StartSample:
-    """Eight games or more."""
+    """Eight games or more. Raises UserError for a number that is not finite."""
     act = HistoryPlayer(draw_policy(program, view, "none", key)).act
     n = max(8, program.learner.games)
     paths = pl.control.play_games(view, act, n, (*key, "sample"))
     alive = np.broadcast_to(paths["alive"][:, None], paths["reward"].shape)
     deviation = float(paths["reward"].sum(-1).std())
+    obs_NO = paths["obs"][alive]
+    names = (*(f"observed number {c}" for c in view.seen), *view.columns)
+    if wrong := [x for x, ok in zip(names, np.isfinite(obs_NO).all(0), strict=True) if not ok]:
+        raise pl.UserError(
+            f"{wrong[0]} is not a finite number in all games of the start, and hib learns from it; mend the "
+            "simulator, or leave it out by privileged=... or observed=..."
+        )
     return StartSample(
-        e=paths["obs"][alive][:, len(view.seen) :],
+        seen=obs_NO[:, : len(view.seen)],
+        e=obs_NO[:, len(view.seen) :],
         unit=deviation if deviation > 1e-6 else 1.0,
     )
 
@@ -258,7 +268,7 @@ class HistoryTraining:
         if arm in ("two stage", "oracle"):
             latent = "privileged"
         policy = draw_policy(program, view, latent, self.key)
-        policy.scale(self.sample.e)
+        policy.scale(self.sample.seen, self.sample.e)
         return policy
 
     def arm(self, arm: Arm) -> pl.control.ArmRun:

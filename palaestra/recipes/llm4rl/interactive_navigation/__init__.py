@@ -8,10 +8,12 @@ primitives that change the world, as a tree that others of its roles watch over 
     arborist {"edits": [prune NODE | add CALL under NODE | recost NODE]}
 
 The world itself, not the model, checks each call where it would be done: an unknown name, an argument of another
-type, a call that cannot be done there, failed before or leads back is refused and counted. Two invalid edits, one
-after another, are a new tree. Where no plan reaches the goal, the world's `explore` is done. A path has at most 6
-calls, a node 3 children, a game 20 calls of language models, repairs counted, and 30 of primitives. `tasks` starts
-are played in each arm, four for each of `--steps`.
+type, a call that cannot be done there or leads back, and an item of a reply that does not fit are refused and
+counted; so is a call that failed before, in all arms, where the world is `certain`: in others a failure may be
+chance, and the call is told as one that failed. Two invalid edits, one after another, are a new tree. Where no plan
+reaches the goal, the world's `explore` is done. A path has at most 6 calls, a node 3 children, a game 20 calls of
+language models, repairs counted, and 30 of primitives. `tasks` starts are played in each arm, four for each of
+`--steps`.
 
     palaestra train interactive-navigation sim=FILE.py:make asked="endpoint(url='...',model='...')"
     palaestra train interactive-navigation sim=FILE.py:make asked=DIR advisor=DIR arborist=DIR
@@ -21,8 +23,9 @@ are played in each arm, four for each of `--steps`.
 of their arguments, {"push": ["box", "way"]}; `values(view)`, by type the names that an argument may have;
 `refuse(view, name, arguments)`, why a call cannot be done, "" = it can; `predict(...)`, the view that it should lead
 to; `execute(state, name, arguments, rng)`, the state, the cost and whether it succeeded; `reset(rng)`,
-`view(state)`, `spell(view)` and `reached(view)`. Views are compared with ==. It may have `explore`, the name of a
-primitive, `certain = True` (and states with a hash) for an oracle, and `surprising(state)`.
+`view(state)`, `spell(view)` and `reached(view)`. Views are compared with ==. Names are texts that differ by more
+than case, spaces and "_". It may have `explore`, the name of a primitive, `certain = True` where `execute` draws
+nothing (states have a hash then, for an oracle), and `surprising(state)`.
 
 In the run folder are arms.md, transcript.jsonl and games/, every game of an arm with its calls and events. `return`
 is the share of games that reach the goal; numbers that end in _surprise are of starts that hide something.
@@ -138,6 +141,10 @@ def build(
     """`asked` plans in the world `sim`, FILE.py:NAME, or in rooms of a `kind`; `calls` of models, `acts` and
     `cost` are limits of a game; see `EditTrees`.
     """
+    if sim and kind != "mixed":
+        raise pl.UserError(
+            f"interactive-navigation: kind={kind!r} is of the built-in rooms; with sim={sim} leave it out"
+        )
     return EditTrees(
         asked=asked,
         advisor=advisor,

@@ -16,7 +16,9 @@ from palaestra.recipes.llm4rl.interactive_navigation.tree import (
     PrimitiveNode,
     PrimitiveTree,
     all_calls,
+    banned_calls,
     names_seen,
+    predicted,
 )
 
 Planning = Literal["flat", "advisor", "arborist"]
@@ -125,6 +127,8 @@ class NavigationGame:
         parent, self.tree.refusals = 0, []
         for n, call in enumerate(reply.plan):
             try:
+                if not call.do:
+                    raise ValueError(f"an item is no call: {call.reason}")
                 parent = self.tree.add(parent, call.do, call.arguments, call.cost).number
             except ValueError as error:
                 self.tree.refusals = [str(error)]
@@ -135,8 +139,9 @@ class NavigationGame:
         """What is done where no plan reaches the goal."""
         name, view = getattr(self.world, "explore", ""), self.world.view(self.state)
         call = PrimitiveCall(name=name) if name else None
-        can = call is not None and call not in self.failed and not self.world.refuse(view, name, ())
-        return call if can else None
+        if call is None or call in banned_calls(self.world, self.failed):
+            return None
+        return None if self.world.refuse(view, name, ()) else call
 
     async def _do(self, call: PrimitiveCall, node: PrimitiveNode | None) -> None:
         """Does a call, and what follows from how it went."""
@@ -225,7 +230,7 @@ class NavigationGame:
 def direct_call(world: NavigationWorld, view: Any) -> PrimitiveCall | None:
     """One call that should reach the goal by itself: what there is to do without changing the world."""
     for call in all_calls(world, view):
-        if world.reached(world.predict(view, call.name, call.arguments)):
+        if world.reached(predicted(world, view, call)):
             return call
     return None
 

@@ -22,6 +22,7 @@ from palaestra.recipes.llm4rl.interactive_navigation.tree import (
     NavigationWorld,
     PrimitiveCall,
     all_calls,
+    checked_values,
 )
 
 SEARCHED, DEEPEST = 20_000, 12  # states of an oracle's search, and calls of its plan
@@ -127,7 +128,8 @@ def world_by_name(spec: str) -> NavigationWorld:
 
 def check_world(world: NavigationWorld, key: pl.Key) -> None:
     """Raises UserError where two starts by the same random numbers differ, where views cannot be compared,
-    or where states of a world that is certain have no hash.
+    where names of arguments are no texts or too much alike, or where states of a world that is certain
+    have no hash.
     """
     one, other = (world.reset(pl.rng_of((*key, "start"))) for _ in range(2))
     same: Any = world.view(one) == world.view(other)
@@ -136,6 +138,7 @@ def check_world(world: NavigationWorld, key: pl.Key) -> None:
             "interactive-navigation: reset(rng) gives another view for the same rng, or views that == does "
             "not compare as a whole; take every random number from rng, and tuples in the place of arrays"
         )
+    checked_values(world, world.view(one))
     if getattr(world, "certain", False):
         try:
             hash(one)

@@ -1,9 +1,18 @@
 """Who is asked in a game: a planner, an advisor and an arborist, each with its form, within a budget."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.interactive_navigation.tree import (
@@ -12,6 +21,7 @@ from palaestra.recipes.llm4rl.interactive_navigation.tree import (
     ROOT,
     NavigationWorld,
     PrimitiveTree,
+    banned_calls,
 )
 
 M = TypeVar("M", bound=BaseModel)
@@ -29,7 +39,48 @@ def listed(value: Any) -> Any:
     return [value] if isinstance(value, str | int | float) else value
 
 
+def letters(value: Any) -> str:
+    """A word without what is beside its letters: "Re-cost" is "recost"."""
+    return "".join(c for c in str(value).casefold() if c.isalpha())
+
+
+def number_told(value: Any) -> Any:
+    """The first number of a text, as in "2.5 m"; 0 for none, which is no cost."""
+    found = re.search(r"-?\d+(\.\d+)?", value) if isinstance(value, str) else None
+    return 0.0 if value is None else float(found[0]) if found else value
+
+
+def with_parent(value: Any, name: str) -> Any:
+    """An object that says "parent" for its field `name`."""
+    if isinstance(value, Mapping) and "parent" in value and name not in value:
+        return {**value, name: value["parent"]}
+    return value
+
+
+def each_or(form: type[M], wrong: Callable[[str], Mapping[str, Any]]) -> BeforeValidator:
+    """Items of a list that do not fit are replaced by ones that the tree refuses, so that they are
+    counted and the others are kept.
+    """
+
+    def keep(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        items = list[Any]()
+        for item in value:
+            try:
+                items.append(form.model_validate(item))
+            except ValidationError as error:
+                first = error.errors()[0]
+                items.append(
+                    form.model_validate(wrong(f"{'.'.join(map(str, first['loc']))} {first['msg']}"))
+                )
+        return items
+
+    return BeforeValidator(keep)
+
+
 Arguments = Annotated[list[str], BeforeValidator(listed)]
+RoughCost = Annotated[float, BeforeValidator(number_told)]
 
 
 class PlannedCall(BaseModel):
@@ -38,7 +89,7 @@ class PlannedCall(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
     do: str
     arguments: Arguments = Field(default_factory=list)
-    cost: float
+    cost: RoughCost
     reason: str = ""
 
 
@@ -48,20 +99,29 @@ class PlannedNode(PlannedCall):
     name: str = ""
     under: str = "0"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _parent(cls, value: Any) -> Any:
+        return with_parent(value, "under")
+
+
+def no_call(why: str) -> Mapping[str, Any]:
+    return {"do": "", "cost": 0.0, "reason": why}
+
 
 class PlannerReply(BaseModel):
-    nodes: list[PlannedNode] = Field(max_length=60)
+    nodes: Annotated[list[PlannedNode], each_or(PlannedNode, no_call)] = Field(max_length=60)
 
 
 class FlatReply(BaseModel):
-    plan: list[PlannedCall] = Field(max_length=2 * DEPTH)
+    plan: Annotated[list[PlannedCall], each_or(PlannedCall, no_call)] = Field(max_length=2 * DEPTH)
 
 
 class AdvisorReply(BaseModel):
     """What an event means for the plan, and which node it is about."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
-    advice: Verdict
+    advice: Annotated[Verdict, BeforeValidator(letters)]
     node: str | None = ""
 
 
@@ -69,16 +129,29 @@ class TreeEdit(BaseModel):
     """An edit: prune a node, add a call under a node, or give a node another cost."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True, populate_by_name=True)
-    edit: Literal["prune", "add", "recost"]
+    edit: Annotated[Literal["prune", "add", "recost"], BeforeValidator(letters)]
     node: str = Field(default="", validation_alias=AliasChoices("node", "under"))
     do: str = ""
     arguments: Arguments = Field(default_factory=list)
-    cost: float = 0.0
+    cost: RoughCost = 0.0
     name: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parent(cls, value: Any) -> Any:
+        """A call that is added under a "parent" has what is called its node as its name."""
+        adds = isinstance(value, Mapping) and letters(value.get("edit")) == "add"
+        if not adds or "parent" not in value:
+            return value
+        return {"name": value.get("node", ""), **value, "node": value["parent"]}
+
+
+def no_edit(why: str) -> Mapping[str, Any]:
+    return {"edit": "prune", "node": "", "do": why}
 
 
 class ArboristReply(BaseModel):
-    edits: list[TreeEdit] = Field(max_length=60)
+    edits: Annotated[list[TreeEdit], each_or(TreeEdit, no_edit)] = Field(max_length=60)
 
 
 PLANNER = """{about}
@@ -206,11 +279,13 @@ class NavigationRoles:
         values = self.world.values(tree.view)
         failed = ", ".join(sorted(map(str, tree.failed)))
         refused = "; ".join(dict.fromkeys(tree.refusals[:REASONS]))
+        banned = banned_calls(self.world, tree.failed)
+        then = "so do not name it" if banned else "and may succeed when it is tried again"
         return {
             "about": self.world.about,
             "view": self.world.spell(tree.view),
             "values": "; ".join(f"{k}: {', '.join(v) or 'none'}" for k, v in values.items()),
-            "failed": f"Failed before, so do not name it: {failed}\n" if failed else "",
+            "failed": f"Failed before, {then}: {failed}\n" if failed else "",
             "refused": f"Refused in the last reply: {refused}\n" if refused else "",
         }
 
@@ -291,16 +366,19 @@ def add_planned(
     named: dict[str, int] = {}
     why = list[str]()
     for node in reply.nodes:
-        parent = node_number(node.under, named)
+        parent = node_number(node.under, named, allowed)
         try:
-            if parent is None or (parent not in allowed and parent not in named.values()):
+            if not node.do:
+                raise ValueError(f"an item is no node: {node.reason}")
+            if parent is None:
                 raise ValueError(f"{node.under!r} is no node that wants children")
             added = tree.add(parent, node.do, node.arguments, node.cost, node.reason)
-            named[node.name or f"_{added.number}"] = added.number
+            if node.name:
+                named[node.name] = added.number
         except ValueError as error:
             why.append(str(error))
     tree.refusals = why
-    return len(named), len(why)
+    return len(reply.nodes) - len(why), len(why)
 
 
 def apply_edits(tree: PrimitiveTree, edits: Sequence[TreeEdit]) -> tuple[int, int, bool]:
@@ -308,9 +386,10 @@ def apply_edits(tree: PrimitiveTree, edits: Sequence[TreeEdit]) -> tuple[int, in
     one after another, after which the rest is left out, too: then the tree is not to be trusted.
     """
     named: dict[str, int] = {}
+    told = {ROOT, *tree.nodes}
     done = invalid = row = 0
     for edit in edits:
-        number = node_number(edit.node, named)
+        number = node_number(edit.node, named, told)
         try:
             if number is None:
                 raise ValueError(f"there is no node {edit.node!r}")
@@ -330,12 +409,11 @@ def apply_edits(tree: PrimitiveTree, edits: Sequence[TreeEdit]) -> tuple[int, in
     return done, invalid, False
 
 
-def node_number(text: str | None, named: Mapping[str, int]) -> int | None:
-    """The number of a node by a name of the reply, or as a number, "node 3" or "root"; None = neither."""
-    word = (text or "").strip()
-    if word in named:
-        return named[word]
-    word = word.casefold().removeprefix("node").strip()
-    if word == "root":
-        return ROOT
-    return int(word) if word.isdecimal() else None
+def node_number(text: str | None, named: Mapping[str, int], told: Collection[int]) -> int | None:
+    """The number of a node: one that the question told, as a number, "node 3" or "root"; else by a name
+    of the reply. None = neither.
+    """
+    name = (text or "").strip()
+    word = name.casefold().removeprefix("node").strip()
+    number = ROOT if word == "root" else int(word) if word.isdecimal() else None
+    return number if number in told else named.get(name)

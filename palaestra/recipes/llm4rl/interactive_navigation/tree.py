@@ -29,7 +29,8 @@ class NavigationWorld(Protocol):
 
     `about` says what it is about; `primitives` has by name of a primitive the types of its arguments. A
     world may have `explore`, the name of a primitive without arguments that is done where no plan
-    reaches the goal; `certain = True` where `execute` draws nothing, so that an oracle can search; and
+    reaches the goal; `certain = True` where `execute` draws nothing, so that an oracle can search and what
+    failed is not planned again; and
     `surprising(state)`, whether a start hides what no view tells.
     """
 
@@ -77,6 +78,48 @@ def plain(name: Any) -> str:
     return " ".join(str(name).replace("_", " ").casefold().split())
 
 
+def banned_calls(
+    world: NavigationWorld, failed: Sequence[PrimitiveCall] | set[PrimitiveCall]
+) -> set[PrimitiveCall]:
+    """Calls that are not planned again: those that failed, in a world where a call that is done again
+    goes as before; in others a failure may be chance.
+    """
+    return set(failed) if getattr(world, "certain", False) else set()
+
+
+def checked_values(world: NavigationWorld, view: Any) -> Mapping[str, Sequence[str]]:
+    """The names that arguments may have. Raises UserError for one that is no text, and for two of a type
+    that differ by case, spaces or "_" alone, which a model's spelling could not tell apart.
+    """
+    values = world.values(view)
+    for kind, names in values.items():
+        if other := [n for n in names if not isinstance(n, str)]:
+            raise pl.UserError(
+                f"interactive-navigation: values(view) has {other[0]!r} for {kind!r}, which is no text; "
+                f"give str({other[0]!r})"
+            )
+        known = dict[str, str]()
+        for n in names:
+            if plain(n) in known:
+                raise pl.UserError(
+                    f"interactive-navigation: values(view) has {known[plain(n)]!r} and {n!r} for {kind!r}; "
+                    "names differ by more than case, spaces and _, and each is there once"
+                )
+            known[plain(n)] = n
+    return values
+
+
+def predicted(world: NavigationWorld, view: Any, call: PrimitiveCall) -> Any:
+    """The view that a call should lead to. Raises UserError where the world's own code ends in an error."""
+    try:
+        return world.predict(view, call.name, call.arguments)
+    except Exception as error:  # of a user's code
+        raise pl.UserError(
+            f"interactive-navigation: predict(view, {call.name!r}, {call.arguments}) of the world ended in "
+            f"{type(error).__name__}: {error}; it is asked of every call that refuse(...) lets pass"
+        ) from error
+
+
 def checked_call(
     world: NavigationWorld, view: Any, name: str, arguments: Sequence[str]
 ) -> PrimitiveCall:
@@ -84,7 +127,7 @@ def checked_call(
     primitive, an argument of another type, or a call that cannot be done there.
     """
     known = {plain(n): n for n in world.primitives}
-    own = known.get(plain(name))
+    own = name if name in world.primitives else known.get(plain(name))
     if own is None:
         raise ValueError(f"there is no {name!r}; there are {', '.join(world.primitives)}")
     types = world.primitives[own]
@@ -94,7 +137,8 @@ def checked_call(
     for kind, argument in zip(types, arguments, strict=True):
         names = {plain(v): v for v in values.get(kind, ())}
         if plain(argument) not in names:
-            raise ValueError(f"{own}: {argument!r} is no {kind}; there are {', '.join(names)}")
+            there = ", ".join(names.values())
+            raise ValueError(f"{own}: {argument!r} is no {kind}; there are {there}")
         spelled.append(names[plain(argument)])
     if why := world.refuse(view, own, tuple(spelled)):
         raise ValueError(why)
@@ -126,7 +170,7 @@ class PrimitiveTree:
         left(leaf) = sum of the costs of the calls up to the leaf that are not done
 
     Args:
-        failed: calls that failed, which are not added again.
+        failed: calls that failed, which are not added again where the world is certain.
     """
 
     def __init__(self, world: NavigationWorld, view: Any, failed: Sequence[PrimitiveCall] = ()):
@@ -173,7 +217,7 @@ class PrimitiveTree:
         if not (cost > 0 and np.isfinite(cost)):
             raise ValueError(f"a cost is above 0, not {cost}")
         call = checked_call(self.world, view, name, arguments)
-        if call in self.failed:
+        if call in banned_calls(self.world, self.failed):
             raise ValueError(f"{call} failed before")
         siblings = [n for n in self.children(parent) if not n.done]
         if any(n.call == call for n in siblings):
@@ -182,7 +226,7 @@ class PrimitiveTree:
             raise ValueError(f"node {parent} has {CHILDREN} children")
         if len(self.undone(parent)) >= DEPTH:
             raise ValueError(f"a plan has at most {DEPTH} calls")
-        after = self.world.predict(view, call.name, call.arguments)
+        after = predicted(self.world, view, call)
         earlier = [self.view, *(n.view for n in self.undone(parent))]
         if any(bool(after == v) for v in earlier):
             raise ValueError(f"{call} leads back to where the plan was")
@@ -224,7 +268,7 @@ class PrimitiveTree:
             if before is None or not fits or self.world.refuse(before, name, arguments):
                 node.view = None
             else:
-                node.view = self.world.predict(before, name, arguments)
+                node.view = predicted(self.world, before, node.call)
 
     def plans(self) -> list[PlanCost]:
         """Every plan that reaches the goal, the cheapest first; of equal ones the older."""
@@ -298,7 +342,7 @@ class PrimitiveTree:
 
 def names_seen(world: NavigationWorld, view: Any) -> set[str]:
     """All that arguments may name in a view."""
-    return {name for names in world.values(view).values() for name in names}
+    return {name for names in checked_values(world, view).values() for name in names}
 
 
 def all_calls(world: NavigationWorld, view: Any) -> list[PrimitiveCall]:

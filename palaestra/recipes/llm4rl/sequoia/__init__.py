@@ -38,11 +38,11 @@ arms.md has what test games pay, with the same luck in all arms:
     optimum   by going back from the horizon, where states and actions are few
 
 `gain` is sequoia less myopic, `gain_over_one_step` less the network with gamma 0, and `changed` how far what follows
-moved the values of actions against one another. Learned arms take equally many steps. The network is network.json in
-the run folder. An integer program that ends without an action, within `seconds`, is counted in `fallbacks`, and a
+moved the values of actions against one another, in units of pay. Learned arms take equally many steps. The network is
+network.json in the run folder. An integer program that ends without an action, within `seconds`, is counted in `fallbacks`, and a
 random one taken. `load_planner("RUN", "FILE.json")` gives the action of a state.
 
-`palaestra train sequoia`, seed 0, returns of 32 games (standard errors 1.5 to 2.6): none 10.2, random 27.4, sample and
+`palaestra train sequoia`, seed 0, returns of 32 games (standard errors 1.5 to 2.6): none 10.2, random 28.4, sample and
 myopic 63.5, one step 69.3, greedy 70.0, sequoia 70.5, optimum 70.5. Here sequoia plays like the optimum; but most of what
 it gains over myopic the network with gamma 0 gains too, by its errors and not by what follows, and choosing part by part
 loses little among 13 feasible actions. In a trial before (instance=1, seed 101, steps=200) sequoia came to 70.5, below

@@ -278,6 +278,10 @@ def read_bandit(given: Mapping[str, Any], spec: str) -> RestlessBandit:
         raise pl.UserError(f"{spec}: there is no {min(unknown)}; there are {', '.join(KEYS)}")
     try:
         rewards = np.array(given["rewards"], float)
+        if rewards.ndim != 2:
+            raise pl.UserError(
+                f"{spec} is no bandit: rewards are a list an arm, of a number for each of its states"
+            )
         if "up" in given:
             transitions = climbing(np.array(given["up"], float), rewards.shape[1])
         else:
@@ -322,6 +326,11 @@ def read_limit(given: Mapping[str, Any], actions: int, spec: str) -> Feasible:
             made = schedule_set(given["workers"], given["arms"])
         elif kind == "path":
             depot, length = int(given["depot"]), int(given["length"])
+            ends = [depot, *(int(x) for edge in given["edges"] for x in edge)]
+            if wrong := [x for x in ends if not 0 <= x < actions]:
+                raise pl.UserError(
+                    f"{spec}: limit: there is no arm {wrong[0]}; edges and depot are numbers from 0 to {actions - 1}"
+                )
             made = path_set(actions, given["edges"], depot, length, int(given["budget"]))
         else:
             unbounded = lambda values, x: np.array([x if v is None else v for v in values], float)

@@ -252,9 +252,9 @@ class SequentialCosts:
         learning = Learning(self, bandit, network, following, actions)
         lines, taken, game = list[dict[str, Any]](), 0, 0
         while taken < steps:
-            game += 1
-            if game % self.refresh == 1:
+            if game % self.refresh == 0:
                 learning.remembered.clear()
+            game += 1
             state, paid, losses = bandit.first(rng, 1)[0], 0.0, list[float]()
             for _ in range(bandit.horizon):
                 explores = rng.random() < exploration(taken, decay=self.decay)

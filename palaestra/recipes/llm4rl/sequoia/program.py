@@ -1,7 +1,7 @@
 """The arms in which sequential values of combinatorial actions are compared, and the exact optimum."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,32 +168,37 @@ class RestlessArms:
 
     def arms(self) -> dict[str, pl.control.ArmRun]:
         program, bandit = self.program, self.bandit
-        actions = FeasibleActions(
-            bandit, program.learner.seconds, pl.rng_of((*self.key, "feasible", "test"))
-        )
+        self.feasible("any").random()  # raises UserError where no action is feasible
         idle = np.zeros(bandit.feasible.actions, int)
-        policies: dict[str, Policy] = {"none": lambda s: idle} if actions.allows(idle) else {}
-        policies |= {
-            "random": lambda s: actions.random(),
-            "sample": lambda s: actions.best_of(program.sample, s),
-            "myopic": actions.myopic,
+        policies: dict[str, Callable[[FeasibleActions], Policy]] = {
+            "random": lambda actions: lambda s: actions.random(),
+            "sample": lambda actions: lambda s: actions.best_of(program.sample, s),
+            "myopic": lambda actions: actions.myopic,
         }
-        arms = {name: self.fixed(policy, name, actions) for name, policy in policies.items()}
+        if self.feasible("none").allows(idle):
+            policies = {"none": lambda actions: lambda s: idle, **policies}
+        arms = {name: self.fixed(policy, name) for name, policy in policies.items()}
         arms["one step"] = self.learned("one step", "least")
         arms["greedy"] = self.learned("sequoia", "greedy")
         arms["sequoia"] = self.learned("sequoia", "least")
-        every = feasible_actions(actions)
-        if every is not None and len(every) * bandit.arms * bandit.states**bandit.arms < WORK:
+        each = bandit.arms * float(bandit.states) ** bandit.arms  # of work, for an action
+        every = feasible_actions(self.feasible("optimum")) if each < WORK else None
+        if every is not None and len(every) * each < WORK:
             arms["optimum"] = self.optimum(every)
         else:
             self.ctx.say("the optimum is not computed: there are too many states and actions")
         return arms
 
-    def fixed(self, policy: Policy, name: str, actions: FeasibleActions) -> pl.control.ArmRun:
+    def feasible(self, arm: str) -> FeasibleActions:
+        """The feasible actions with random numbers that are an arm's own, whatever other arms drew."""
+        key = (*self.key, "feasible", arm)
+        return FeasibleActions(self.bandit, self.program.learner.seconds, pl.rng_of(key))
+
+    def fixed(self, policy: Callable[[FeasibleActions], Policy], name: str) -> pl.control.ArmRun:
         async def run() -> Mapping[str, Any]:
-            before = actions.failures
-            numbers = self.measure(policy, remember=name != "random")
-            return {**numbers, "env_steps": 0, "fallbacks": actions.failures - before}
+            actions = self.feasible(name)
+            numbers = self.measure(policy(actions), remember=name != "random")
+            return {**numbers, "env_steps": 0, "fallbacks": actions.failures}
 
         return run
 
@@ -218,9 +223,7 @@ class RestlessArms:
     def learned(self, name: str, choice: str) -> pl.control.ArmRun:
         async def run() -> Mapping[str, Any]:
             network, record = await self.network(name)
-            actions = FeasibleActions(
-                self.bandit, self.program.learner.seconds, pl.rng_of((*self.key, "feasible", name))
-            )
+            actions = self.feasible(name)
             act = actions.greedy if choice == "greedy" else actions.least
             numbers = self.measure(lambda s: act(network, s))
             curve = record["curve"] if choice == "least" else []
@@ -261,8 +264,9 @@ class RestlessArms:
         return {"return": float(paid.mean()), "error": float(paid.std(ddof=1) / np.sqrt(n))}
 
     async def changed(self) -> float:
-        """Mean over states and feasible actions of how far what follows moved the order of actions: the
-        standard deviation, over actions, of the network's values less those with gamma 0.
+        """Mean over states of how far what follows moves the order of actions: the standard deviation, over
+        feasible actions, of Q(s, a) / (1 - gamma), which is c(s, a) and what follows, less the c(s, a) of the
+        network with gamma 0. Where what follows does not depend on the action it is 0.
         """
         actions = FeasibleActions(
             self.bandit, self.program.learner.seconds, pl.rng_of((*self.key, "changed"))
@@ -275,4 +279,5 @@ class RestlessArms:
         inputs = inputs_of(self.bandit, *pairs)
         networks = [(await self.network(name))[0] for name in ("sequoia", "one step")]
         values = [network_value(network.layers, inputs) for network in networks]
-        return float((values[0] - values[1]).std(1).mean())
+        whole = values[0] / (1 - self.program.learner.gamma)
+        return float((whole - values[1]).std(1).mean())

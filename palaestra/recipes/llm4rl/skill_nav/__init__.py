@@ -66,6 +66,7 @@ CARD = pl.Card(
         setting="a quadruped in simulation and real rooms; PPO teacher and distilled student; A* and a chat model plan"
     ),
     needs=pl.needs.Requirements(
+        policy=False,
         columns=(),
         models=(
             pl.needs.NeededModel(

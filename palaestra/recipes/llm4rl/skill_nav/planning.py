@@ -64,6 +64,18 @@ class YardMap:
             for x, y in self.cells
         ]
 
+    @cached_property
+    def region_C(self) -> np.ndarray:
+        """A number for each cell, the same for those between which there is a way."""
+        region = np.full(len(self.cells), -1)
+        for first in range(len(self.cells)):
+            left = [first] if region[first] < 0 else []
+            while left:
+                cell = left.pop()
+                region[cell] = first
+                left += [to for to in self.next[cell] if region[to] < 0]
+        return region
+
     def middle(self, cell: int) -> tuple[float, float]:
         x, y = self.cells[cell]
         return x + 0.5, y + 0.5
@@ -102,8 +114,11 @@ class YardMap:
         self, start: int, goal: int, seconds: Mapping[int, float] | None = None
     ) -> list[int]:
         """Of a cheapest way the cells where it turns, others so that no two are more than SPACING cells apart,
-        and the goal; with `seconds`, which know of gaps, those before, in and behind one, too.
+        and the goal, which is the only one of who is in its cell; with `seconds`, which know of gaps, those
+        before, in and behind one, too.
         """
+        if start == goal:
+            return [goal]
         path = self.way(start, goal, seconds)
         narrow = [seconds is not None and int(self.map_HW[y, x]) == NARROW for x, y in self.cells]
         kept, last = list[int](), 0

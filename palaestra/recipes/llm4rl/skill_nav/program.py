@@ -129,6 +129,8 @@ class WaypointNavigation:
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         guide = results["guide"]
         told = guide["by_waypoints"] if self.planner == "model" else 0.0
+        if guide.get("fallbacks"):
+            ctx.say(f"{guide['fallbacks']} of {guide['asked']} plans did not fit; those are of A*")
         ctx.log({"arm": "guide", "by_waypoints": told, "return": guide["return"]})
         return pl.Result(
             metrics={
@@ -216,14 +218,15 @@ def drawn_courses(yard: YardMap, count: int, key: pl.Key) -> YardCourses:
     """Pairs of start and goal with a way between, APART at least; those farthest apart where none is. Raises
     UserError for a map without a way.
     """
-    far = lambda a, b: sum(abs(p - q) for p, q in zip(yard.cells[a], yard.cells[b], strict=True))
-    free = range(len(yard.cells))
-    pairs = [(a, b) for a in free for b in free if a != b and yard.way(a, b)]
-    if not pairs:
+    cells, region = np.array(yard.cells), yard.region_C
+    apart_CC = np.abs(cells[:, None] - cells).sum(-1)
+    pairs = (region[:, None] == region) & (apart_CC > 0)
+    if not pairs.any():
         raise pl.UserError("a map has two free cells with a way between them at least")
-    wide = [p for p in pairs if far(*p) >= APART] or pairs
-    picks = pl.rng_of((*key, "courses", yard.drawing)).permutation(len(wide))[:count]
-    return YardCourses(yard=yard, ends=tuple(wide[i] for i in picks))
+    wide = pairs & (apart_CC >= APART)
+    ends = np.argwhere(wide if wide.any() else pairs)
+    picks = pl.rng_of((*key, "courses", yard.drawing)).permutation(len(ends))[:count]
+    return YardCourses(yard=yard, ends=tuple((int(a), int(b)) for a, b in ends[picks]))
 
 
 class NavigationTest:
