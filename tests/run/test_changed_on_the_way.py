@@ -157,7 +157,8 @@ def test_a_program_that_says_nothing_of_its_settings_is_no_change(place, capsys,
     given = ["--data", "problems.jsonl", "--reward", "reward.py:score", "--evaluate", "3", "--max-tokens", "4"]
     assert main(["train", "two.py", *given, "--out", "run"]) == 0
     out = capsys.readouterr().out
-    assert f"\n{FOUND} before" in out and "changed on the way" not in out
+    assert f"{FOUND} before" in out and "repeat   palaestra train @run/config.toml" in out
+    assert "changed on the way" not in out and "reward_before" in read_run(place / "run").summary
     if not edited:
         return
     for left in ("b", "summary.json"):  # as if it had been stopped after the program

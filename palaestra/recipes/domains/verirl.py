@@ -26,14 +26,14 @@ round has three parts, and the next round begins with what they made:
 (arXiv:2508.18462, read in two public notes on the full text: the paper's alpha and beta have R itself, whose
 sign is open, and the probability of the whole answer, which underflows; what stands for them is ours.)
 
-    palaestra train verirl --data designs.jsonl --reward verilog --model DIR
+    palaestra train verirl --data designs.jsonl --model DIR
 
 `designs.jsonl` has `prompt`, a specification that names the module and its ports, and `testbench`, a list of
 several self-checking benches in Verilog (or one: then r is 0 or 1, and without a lucky repair there is no pair);
 a bench prints "passed", or a count of 0 errors. A bench that an empty design passes is refused. A reward model that
 saw no pair pays every answer 0.5: the run says so, and the policy stays as it is. Without benches, `answer` is a
-reference design, and stimuli for it are made (`palaestra needs veriprefer`). `--reward verilog` judges held-out
-specifications in the same way. Needs Icarus Verilog (`apt install iverilog`). Worked answers (prompt, demonstration)
+reference design, and stimuli for it are made (`palaestra needs veriprefer`). Held-out specifications are judged in
+the same way. Needs Icarus Verilog (`apt install iverilog`). Worked answers (prompt, demonstration)
 are imitated first with `demonstrations=FILE.jsonl`. Without --data, the digits that the built-in model answers are
 written as a table in Verilog, and it is told that a wrong one is wrong. `palaestra train verirl --seed 0`: held-out
 accuracy is 21% at the start, 99% after the first round's policy, 100% after its fine-tuning, and 99% at the end: the
@@ -99,14 +99,6 @@ CARD = pl.Card(
                 ),
                 "a reference design in Verilog",
                 otherwise="test benches judge alone",
-            ),
-        ),
-        places=(
-            pl.needs.NeededPlace(
-                "reward",
-                "what judges held-out specifications by their benches",
-                flag="--reward verilog",
-                otherwise="held-out specifications with benches alone are not judged",
             ),
         ),
         shows="reweighted",
