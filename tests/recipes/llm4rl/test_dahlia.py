@@ -220,9 +220,9 @@ def test_the_arms_stand_beside_each_other_and_a_killed_run_ends_the_same(context
         (tmp_path / "kept" / f"{name}.json").unlink()
     assert run() == first and len(asked) == calls
     arms = first["arms"]
-    assert list(arms) == ["none", "guide", "random", "oracle"]
+    assert list(arms) == ["none", "guide", "verdict", "random", "oracle"]
     # without luck: the covered block stops the first program, and only a report helps
-    assert [arms[a]["return"] for a in arms] == [0, 1, 0, 1]
+    assert [arms[a]["return"] for a in arms] == [0, 1, 0, 0, 1]
     assert arms["random"]["attempts"] == arms["guide"]["attempts"] == 2 and first["recovered"] == 1
     assert (arms["guide"]["precision"], arms["guide"]["recall"], arms["guide"]["errors"]) == (1, 1, 1)
     rows = [json.loads(x) for x in (tmp_path / "tasks" / "guide.jsonl").read_text().splitlines()]

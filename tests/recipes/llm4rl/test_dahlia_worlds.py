@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import palaestra as pl
 import pytest
@@ -17,7 +18,10 @@ class OwnCounter:
     """A world that keeps its count itself and hands out a record that it changes in place."""
 
     about = "A counter. Raise it to the target."
-    primitives = {"add": "add(n: int, times=1): adds n so often, see shown()", "shout": "shout(text='a, b)'): says it"}
+
+    @property
+    def primitives(self):
+        return {"add": "add(n: int, times=1): adds n so often", "shout": "shout(text='a, b)'): says it"}
 
     def reset(self, task, rng):
         self.seen = {"count": 0}
@@ -81,10 +85,8 @@ def test_signatures_have_annotations_and_defaults_and_odd_texts():
     found = ran("add(n=1, times=3)\nadd(2)\nadd(times=1, n=1)\nadd(1, 2, 3)")
     assert found.state["count"] == 6 and "add takes n, times" in found.error
     for text, why in (("add(*n): x", "add"), ("add(n=[)", "add"), ("add(n=other): x", "add"), ("add(n, /): x", "add")):
-        world = OwnCounter()
-        world.primitives = {"add": text}
         with pytest.raises(UserError, match=why):
-            check_primitives(world)
+            check_primitives(SimpleNamespace(primitives={"add": text}))
 
 
 def test_an_argument_that_breaks_a_world_is_an_error_of_the_program():

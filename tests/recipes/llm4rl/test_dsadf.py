@@ -105,15 +105,15 @@ async def played(book, options, chosen, sim=MAZE):
 class Told:
     """A System 2 that is told its plans, one after another, and walks one way."""
 
-    def __init__(self, plans, way=1):
-        self.plans, self.way, self.failed, self.numbers = list(plans), way, [], {"calls": 0}
+    def __init__(self, plans, way=1, own=True):
+        self.own, self.plans, self.way, self.failed, self.numbers = list(plans), way, [], {"calls": 0}
 
     async def plan(self, obs, errands, failed):
         self.failed += failed
         return [self.plans.pop(0) for _ in errands]
 
     async def act(self, obs, legal, goals, rng):
-        return np.full(len(obs), self.way)
+        return np.full(len(obs), self.way), np.full(len(obs), self.own)
 
 
 def do_errand(slow, gate, way=1, sim=MAZE, timeout=4, **settings):
@@ -245,7 +245,7 @@ def test_replies_that_do_not_fit_are_counted_and_a_dead_endpoint_ends_the_run(co
         return ModelSystem(context(), pl.Scripted(answer), MAZE, book, "a corridor", KEY, shuffled=shuffled)
 
     plan = lambda slow: asyncio.run(slow.plan(obs, [0, 0], ["", ""]))
-    act = lambda slow, free=None: asyncio.run(slow.act(obs, free, [0, 1], pl.rng_of(KEY)))
+    act = lambda slow, free=None: asyncio.run(slow.act(obs, free, [0, 1], pl.rng_of(KEY)))[0]
     asked = []
 
     def answer(request):
@@ -278,7 +278,7 @@ def test_the_control_never_has_the_answer_to_its_own_question(context):
     }
     slow = ModelSystem(context(), pl.Scripted(way), MAZE, book, "a corridor", KEY, shuffled=True)
     for _ in range(5):
-        assert asyncio.run(slow.act(obs, None, [MIDDLE, END], pl.rng_of(KEY))).tolist() == [1, 0]
+        assert asyncio.run(slow.act(obs, None, [MIDDLE, END], pl.rng_of(KEY)))[0].tolist() == [1, 0]
     assert slow.numbers["fallbacks"] == 0
 
 

@@ -20,10 +20,11 @@ asked sees.
 given to `act`; `reset(task, rng)`; `poses(state)`, plain data; `act(state, name, arguments, rng)`, the state and what
 the call returns, ValueError for what cannot be done; `success(state, task)`. It may have `example`, a solved task, and
 `tasks(rng, n)`, or (rng, n, kind). One world serves all tasks, one after another, so it may keep its state itself or
-change one in place. If neither happens, `concurrent = True` has its tasks attempted at once, which is faster where a
-model is asked. All rows of tasks.jsonl are attempted unless `tasks` says how many. A row is {"instruction": "..."} with whatever `success` reads; on
-the default's table it is {"instruction": "...", "goal": [["in", "red block", "left zone"], ["on", "blue block",
-"red block"]]}.
+change one in place; where neither happens, `concurrent = True` has its tasks attempted at once, which is faster.
+
+All rows of tasks.jsonl are attempted unless `tasks` says how many. A row is {"instruction": "..."} with whatever
+`success` reads; on the default's table it is {"instruction": "...", "goal": [["in", "red block", "left zone"], ["on",
+"blue block", "red block"]]}.
 
 With retry=continue the next attempt begins where things are, with reset where they were at first, as in the released
 code; the planner's programs so far stay in its conversation. `attempts` are 2, as there. In the run folder are
@@ -32,6 +33,7 @@ states and the same luck in each attempt:
 
     none    one attempt
     guide   with the reporter
+    verdict the reporter judges, and its lines are not told
     random  without; the same numbers of attempts, each in another task
     oracle  the world's own test judges, and the reporter's lines are told where it says no
 

@@ -15,7 +15,7 @@ from palaestra.recipes.llm4rl.dahlia.sandboxed import ProgramRun, plain_data, ru
 from palaestra.recipes.llm4rl.dahlia.tabletop import ManipulationWorld, Tabletop
 
 Retry = Literal["reset", "continue"]
-Judge = Literal["none", "reporter", "random", "oracle"]
+Judge = Literal["none", "reporter", "verdict", "random", "oracle"]
 TASKS_OF_A_STEP = 4
 TASKS = 20  # of a world that makes its own
 SHARES = (
@@ -109,6 +109,7 @@ class JudgeAttempts:
             "guide": plays.arm("guide", lambda: as_coroutine(guided)),
         }
         if self.attempts > 1:
+            arms["verdict"] = plays.arm("verdict", lambda: plays.play("verdict"))
             arms["random"] = plays.arm("random", lambda: plays.play("random", counts))
             arms["oracle"] = plays.arm("oracle", lambda: plays.play("oracle"))
         results = await pl.control.compare_arms(ctx, arms)
@@ -288,7 +289,7 @@ class TaskArms:
                     "report": words,
                 }
             )
-            if judge == "reporter":
+            if judge in ("reporter", "verdict"):
                 unjudged += done is None
                 judged += [] if done is None else [(done, true)]
             if done is None or done:
@@ -335,7 +336,7 @@ class TaskArms:
         done = None if reply is None else await self._by_code(roles, ran, reply)
         if done is not None and pl.rng_of(key).random() < self.program.flip:
             done = not done
-        return done, f"{again}\n{lines}"
+        return done, again if judge == "verdict" else f"{again}\n{lines}"
 
     async def _by_code(self, roles: TaskRoles, ran: ProgramRun, reply: JudgeReply) -> bool | None:
         poses = self.program.world.poses(ran.state)

@@ -48,13 +48,14 @@ class DualChooser:
         self.plans: list[list[int]] = [[] for _ in range(n)]
         self.at_n, self.spent_n, self.begun_n, self.left_n = (np.zeros(n, int) for _ in range(4))
         self.left_n += 1 + replans  # plans that may still be made
+        self.own_n = np.ones(n, bool)  # whether no action to the goal was drawn for want of a reply
         self.acts: list[Acts] = ["none"] * n
         self.failed = [""] * n
         self.slow_only: list[set[int]] = [set() for _ in range(n)]
         self.outcomes: list[tuple[int, bool]] = []  # of System 1, by goal, in their order
         self.ways: list[
             tuple[int, int, int, int]
-        ] = []  # of System 2, to a goal: see `FastSystem.keep`
+        ] = []  # of System 2, by its own actions, to a goal: see `FastSystem.keep`
         self.routed: Counter[Acts] = Counter()  # goals, by the system that acted
 
     async def __call__(self, games: pl.control.OptionGames, rows: np.ndarray) -> np.ndarray:
@@ -72,9 +73,10 @@ class DualChooser:
         if acting:
             some = rows[acting]
             legal = None if games.legal is None else games.legal[some][:, 0]
-            act = await self.slow.act(
+            act, own = await self.slow.act(
                 games.obs[some][:, 0], legal, [int(g) for g in chosen[acting]], games.rng
             )
+            self.own_n[some] &= own
             chosen[acting] = len(self.book.goals) + act
         return chosen
 
@@ -96,7 +98,7 @@ class DualChooser:
                 end = games.end_n[row]
                 if end in (pl.control.REACHED, pl.control.TIMEOUT) or over_n[row]:
                     self.outcomes.append((goal, bool(held[goal])))
-            elif held[goal]:
+            elif held[goal] and self.own_n[row]:
                 self.ways.append((row, int(self.begun_n[row]), last + 1, goal))
             self.acts[row] = "none"
 
@@ -113,7 +115,8 @@ class DualChooser:
         else:
             self.spent_n[row] += 1
             if reached := bool(held[goal]):
-                self.ways.append((row, int(self.begun_n[row]), games.steps, goal))
+                if self.own_n[row]:
+                    self.ways.append((row, int(self.begun_n[row]), games.steps, goal))
             elif self.spent_n[row] < self.timeout:
                 return
         self.acts[row] = "none"
@@ -149,4 +152,4 @@ class DualChooser:
         fast = fast or (tries and games.rng.random() < self.trial) or self.alone
         self.acts[row] = "fast" if fast else "slow"
         self.routed[self.acts[row]] += 1
-        self.begun_n[row], self.spent_n[row] = games.steps, 0
+        self.begun_n[row], self.spent_n[row], self.own_n[row] = games.steps, 0, True

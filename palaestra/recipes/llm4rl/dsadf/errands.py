@@ -96,6 +96,14 @@ class ErrandBook:
 
     # ---- words
 
+    def spell_where(self, goal: int) -> str:
+        """Where a goal is reached, "x = 3 and y from 0 to 2"."""
+        spans = self.goals[goal].where.items()
+        return " and ".join(
+            f"{q} = {low:g}" if low == high else f"{q} from {low:g} to {high:g}"
+            for q, (low, high) in spans
+        )
+
     @cached_property
     def _words(self) -> list[str]:
         return sorted({w for name in self.names for w in words_of(name)})
@@ -142,6 +150,15 @@ def done_errands(book: ErrandBook, paths: pl.control.Paths, errand_n: np.ndarray
     return done
 
 
+def _reason(error: ValueError) -> str:
+    """What does not fit, and where in its line."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
 def read_errands(file: str) -> tuple[tuple[ErrandGoal, ...], tuple[Errand, ...]]:
     """Goals and errands of a file of lines. Raises UserError with the line that does not fit."""
     try:
@@ -158,8 +175,8 @@ def read_errands(file: str) -> tuple[tuple[ErrandGoal, ...], tuple[Errand, ...]]
                 goals.append(ErrandGoal.model_validate(record))
             else:
                 errands.append(Errand.model_validate(record))
-        except (ValueError, ValidationError) as error:
-            why = str(error).splitlines()[-1].strip()
+        except ValueError as error:
+            why = _reason(error)
             raise pl.UserError(f"{file}:{number}: a line is {LINES} ({why})") from None
     if not goals:
         raise pl.UserError(f"goals={file} has no goal; a line is {LINES}")

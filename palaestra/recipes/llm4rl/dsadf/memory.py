@@ -33,7 +33,8 @@ class GoalRecord:
 
 @dataclass
 class SkillMemory:
-    """A record for each goal, by its code; a goal counts as the most like one whose cosine is `like` at least.
+    """A record for each goal that was tried, by its code; one that was not counts as the most like one whose
+    cosine is `like` at least.
 
     Args:
         forget: share of a record that a new outcome takes the place of. With 5 and 5, a success at 0.1
@@ -55,8 +56,9 @@ class SkillMemory:
         return None if at < 0 else self.records[at]
 
     def note(self, code: np.ndarray, success: bool) -> None:
-        at = self.find(code)
-        if at < 0:
+        """Adds an outcome to the record of this goal, not to one that is like it."""
+        same = (i for i, own in enumerate(self.codes) if np.array_equal(own, code))
+        if (at := next(same, -1)) < 0:
             self.codes.append(code)
             self.records.append(GoalRecord())
         old, keep = self.records[at], 1 - self.forget

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,14 @@ from palaestra.recipes.llm4rl.dsadf.memory import GateRule, SkillMemory, gate_of
 from palaestra.recipes.llm4rl.dsadf.slow import (
     ModelSystem,
     OracleSystem,
+    QuestionLimit,
     SlowSystem,
     TellsBestActions,
 )
 
 SAMPLE = 16  # games of the start, which bounds of quantities are taken from
+ASKING = 6  # arms in which System 2 picks actions
+LEAST = {"steps": 1, "timeout": 0, "replans": 0, "games": 2, "clone": 0, "questions": 0}
 PRACTICE = 0.4  # share of an arm's steps
 
 
@@ -46,10 +50,12 @@ class TwoSystems:
         level: of the lower bound.
         clone: weight of System 2's demonstrations; 0 = nothing is distilled.
         steps: environment steps of an arm before its test; two fifths of them are practice.
-        timeout: steps that each system has for a goal.
+        timeout: steps that each system has for a goal; 0 = those of a game over the goals of the longest errand.
         replans: of a game, after a goal that was not reached.
         trial: in practice, share of goals of System 2 that System 1 tries.
         games: of the test; errands take turns.
+        questions: different ones that System 2 is asked at most, in all arms; a run that needs more ends. 0 = no
+            limit.
     """
 
     asked: pl.Source | None = None
@@ -65,6 +71,7 @@ class TwoSystems:
     replans: int = 2
     trial: float = 0.2
     games: int = 220
+    questions: int = 0
     learner: pl.control.DoubleQ = pl.control.DoubleQ(
         gamma=0.9,
         games=16,
@@ -77,7 +84,7 @@ class TwoSystems:
     )
 
     def __post_init__(self) -> None:
-        for name, least in {"steps": 1, "timeout": 1, "replans": 0, "games": 2, "clone": 0}.items():
+        for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise pl.UserError(f"dsadf: {name} is {least} or more")
         for name in ("tau", "level", "trial"):
@@ -112,6 +119,8 @@ class TwoSystems:
         setting = DualLearning(self, ctx, self.book(key), key)
         folder = None if ctx.out is None else ctx.out / "policy"
         alone = self.gate == "fast"
+        if not alone:
+            ctx.say(self.spell_calls(setting.steps))
         guide = setting.arm(self.gate, clone=self.clone, folder=folder, planned=not alone)
         # by the name of its arm, so that a run that goes on knows what it gave to System 2
         own: Mapping[str, Any] = await ctx.once("arm-guide", guide)
@@ -137,12 +146,13 @@ class TwoSystems:
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         told = results["guide"]
-        ctx.log({"arm": "guide", "slow_share": told["slow_share"], "return": told["return"]})
+        shown = {k: told[k] for k in ("slow_share", "slow_reached")}
+        ctx.log({"arm": "guide", "return": told["return"]} | shown)
         return pl.Result(
             metrics={
                 **pl.control.arm_summary(results),
                 **{k: told[k] for k in told if k.startswith("success_")},
-                "slow_share": told["slow_share"],
+                **shown,
                 "calls_per_success": told["calls_per_success"],
                 "sampled_tokens": 0,
             },
@@ -158,8 +168,23 @@ class TwoSystems:
         else:
             goals = house_goals()
             errands = house_errands(goals)
+        if self.games < len(errands):
+            raise pl.UserError(
+                f"dsadf: games={self.games} is below the {len(errands)} errands, of which each is to be in the test"
+            )
         return ErrandBook(
             goals=goals, errands=errands, view=pl.control.ViewWords.of(self.sim, games)
+        )
+
+    def spell_calls(self, steps: int) -> str:
+        """How often System 2 may be asked, at most."""
+        a_round = self.learner.games * self.sim.horizon
+        most = int(PRACTICE * steps) + a_round + self.games * self.sim.horizon
+        plans = 1 + self.replans
+        return (
+            f"System 2 picks up to {ASKING * most} actions, {most} in each of {ASKING} arms, and makes up to {plans} "
+            "plans a game. What an arm asked before is not asked again, but where observations are continuous nearly "
+            "every action is a new question. Fewer: steps, games, timeout; questions=N ends a run that asks more."
         )
 
     def cut(self, ctx: pl.Context) -> int:
@@ -175,6 +200,9 @@ class DualLearning:
     def __init__(self, program: TwoSystems, ctx: pl.Context, book: ErrandBook, key: pl.Key):
         self.program, self.ctx, self.book, self.key = program, ctx, book, key
         self.steps = program.cut(ctx)
+        self.limit = QuestionLimit(program.questions)
+        longest = max(len(e.goals) for e in book.errands)
+        self.timeout = program.timeout or max(1, program.sim.horizon // longest)
         self.trained: tuple[FastSystem, SkillMemory, int, list[dict[str, Any]]] | None = None
 
     async def start(self) -> tuple[FastSystem, SkillMemory, int, list[dict[str, Any]]]:
@@ -192,9 +220,9 @@ class DualLearning:
         """Games in which trained goals are drawn one after another."""
         program, book = self.program, self.book
         key = (*self.key, "train")
-        fast = FastSystem(program.sim, book, program.learner, program.timeout, key)
+        fast = FastSystem(program.sim, book, program.learner, self.timeout, key)
         memory, taken, lines = SkillMemory(), 0, list[dict[str, Any]]()
-        most = (1 - PRACTICE) * self.steps
+        most, tried, at = (1 - PRACTICE) * self.steps, Counter[int](), Counter[int]()
         while taken < most:
             epsilon = program.learner.epsilon(taken / most)
             options = fast.options(epsilon)
@@ -203,6 +231,8 @@ class DualLearning:
             )
             need_steps(games)
             taken += games.env_steps
+            tried.update(c.option for c in games.calls if c.steps)
+            at.update(c.option for c in games.calls if c.end == pl.control.REACHED)
             ended = [c for c in games.calls if c.steps and c.end != pl.control.CUT]
             for call in ended:
                 memory.note(book.code_KW[call.option], call.end == pl.control.REACHED)
@@ -215,6 +245,12 @@ class DualLearning:
                     "env_steps": taken,
                     **learned,
                 }
+            )
+        if never := [k for k in book.trained if tried[k] and not at[k]]:
+            goals = ", ".join(f"{book.names[k]!r} (tried {tried[k]} times)" for k in never)
+            self.ctx.say(
+                f"dsadf: in training System 1 never reached {goals}, so it has learned nothing of that; goals on "
+                f"the way to it, more steps, or a timeout above {self.timeout} may help"
             )
         return fast, memory, taken, lines
 
@@ -261,7 +297,14 @@ class DualLearning:
         )
         shuffled = which == "shuffled"
         return ModelSystem(
-            self.ctx, self.program.source, sim, book, about, (*self.key, which), shuffled=shuffled
+            self.ctx,
+            self.program.source,
+            sim,
+            book,
+            about,
+            (*self.key, which),
+            shuffled=shuffled,
+            limit=self.limit,
         )
 
 
@@ -292,7 +335,7 @@ class ErrandRounds:
             need_steps(games)
             return games, None
         chooser = DualChooser(
-            self.book, self.slow, self.gate, [int(e) for e in errands], self.program.timeout,
+            self.book, self.slow, self.gate, [int(e) for e in errands], self.setting.timeout,
             replans=self.program.replans, trial=trial if self.rule in ("lcb", "mean") else 0.0,
             alone=self.rule == "fast",
         )  # fmt: skip
@@ -353,6 +396,9 @@ class ErrandRounds:
             **parts,
             "calls": calls / len(each),
             "calls_per_success": calls / max(1, int(done.sum())),
+            "slow_reached": (
+                0.0 if chooser is None else len(chooser.ways) / max(1, sum(routed.values()))
+            ),
             "slow_share": routed.get("slow", 0) / max(1, sum(routed.values())),
             "length": games.env_steps / len(each),
             "asked": numbers.get("asked", 0),

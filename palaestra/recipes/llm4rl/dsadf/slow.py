@@ -25,7 +25,8 @@ The task: {task}
 The goals that the agent knows:
 {goals}
 
-Name the goals of this list that do the task, in their order. Answer with {{"plan": ["...", ...]}}.
+Name the goals of this list, by what stands before the colon, that do the task, in their order. \
+Answer with {{"plan": ["...", ...]}}.
 """
 ACT = """{about}
 
@@ -33,6 +34,7 @@ What is seen now:
 {seen}
 
 The goal: {goal}
+It is reached where {where}.
 The actions: {actions}
 
 Which action is next? Answer with {{"action": "..."}}.
@@ -60,7 +62,9 @@ class SlowSystem(Protocol):
     ) -> list[list[int]]: ...
     async def act(
         self, obs: np.ndarray, legal: np.ndarray | None, goals: Sequence[int], rng: Any
-    ) -> np.ndarray: ...
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """[m] actions, and which of them are its own and not drawn."""
+        ...
 
 
 def fresh_numbers() -> dict[str, int]:
@@ -81,9 +85,30 @@ class OracleSystem:
 
     async def act(
         self, obs: np.ndarray, legal: np.ndarray | None, goals: Sequence[int], rng: Any
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, np.ndarray]:
         self.numbers["calls"] += len(goals)
-        return self.sim.best_actions(obs, [self.book.names[g] for g in goals])
+        best = self.sim.best_actions(obs, [self.book.names[g] for g in goals])
+        return best, np.ones(len(best), bool)
+
+
+class QuestionLimit:
+    """Counts the different questions of all arms of a run.
+
+    Args:
+        most: that may be asked; 0 = as many as there are.
+    """
+
+    def __init__(self, most: int = 0):
+        self.most, self.asked = most, 0
+
+    def take(self, n: int) -> None:
+        """Raises UserError where n more are too many."""
+        if self.most and self.asked + n > self.most:
+            raise pl.UserError(
+                f"dsadf: System 2 was asked {self.asked} questions, {n} more come now, and questions={self.most} is "
+                "the limit; raise it, or lower steps, games or timeout"
+            )
+        self.asked += n
 
 
 class ModelSystem:
@@ -93,6 +118,7 @@ class ModelSystem:
 
     Args:
         shuffled: the control: an answer is that of another question of the same kind that was asked before.
+        limit: of questions; None = there is none.
     """
 
     def __init__(
@@ -104,23 +130,29 @@ class ModelSystem:
         about: str,
         key: pl.Key,
         shuffled: bool = False,
+        limit: QuestionLimit | None = None,
     ):
         self.ctx, self.source, self.sim, self.book, self.about = ctx, source, sim, book, about
         self.rng, self.shuffled = pl.rng_of((*key, "shuffled")), shuffled
         self.actions = pl.control.action_words(sim)
+        self.limit = limit or QuestionLimit()
         self.answers: dict[str, dict[str, Any]] = {"plan": {}, "action": {}}
         self.numbers = fresh_numbers()
 
     async def plan(
         self, obs: np.ndarray, errands: Sequence[int], failed: Sequence[str]
     ) -> list[list[int]]:
+        goals = "\n".join(
+            f"- {name}: reached where {self.book.spell_where(k)}"
+            for k, name in enumerate(self.book.names)
+        )
         texts = [
             PLAN.format(
                 about=self.about,
                 seen=self.book.spell_seen(row),
                 task=self.book.errands[e].task,
                 failed=f"The agent has just failed at: {why}\n" if why else "",
-                goals="\n".join(f"- {name}" for name in self.book.names),
+                goals=goals,
             )
             for row, e, why in zip(obs, errands, failed, strict=True)
         ]
@@ -131,25 +163,27 @@ class ModelSystem:
 
     async def act(
         self, obs: np.ndarray, legal: np.ndarray | None, goals: Sequence[int], rng: Any
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, np.ndarray]:
         free = np.ones((len(obs), len(self.actions)), bool) if legal is None else legal
         texts = [
             ACT.format(
                 about=self.about,
                 seen=self.book.spell_seen(row),
                 goal=self.book.names[g],
+                where=self.book.spell_where(g),
                 actions=", ".join(a for a, x in zip(self.actions, may, strict=True) if x),
             )
             for row, g, may in zip(obs, goals, free, strict=True)
         ]
         replies = await self._answers("action", texts, action_form(self.actions))
-        chosen = np.zeros(len(obs), int)
+        chosen, own = np.zeros(len(obs), int), np.zeros(len(obs), bool)
         for i, reply in enumerate(replies):
             act = -1 if reply is None else self.actions.index(reply)
             if act >= 0 and not free[i, act]:
                 self.numbers["fallbacks"] += 1
-            chosen[i] = act if act >= 0 and free[i, act] else rng.choice(np.flatnonzero(free[i]))
-        return chosen
+            own[i] = act >= 0 and free[i, act]
+            chosen[i] = act if own[i] else rng.choice(np.flatnonzero(free[i]))
+        return chosen, own
 
     async def _answers(
         self, kind: Literal["plan", "action"], texts: Sequence[str], form: type[BaseModel]
@@ -157,6 +191,7 @@ class ModelSystem:
         """An answer for each text, None where none fits."""
         known = self.answers[kind]
         new = list(dict.fromkeys(t for t in texts if t not in known))
+        self.limit.take(len(new))
         for text, answer in zip(
             new, await asyncio.gather(*(self._ask(t, form, kind) for t in new)), strict=True
         ):
