@@ -242,10 +242,13 @@ def test_a_run_on_own_files_with_a_language_model(tmp_path):
         made = galax.build(**{**words, "arms": ("top",)}, asked=palaestra.Scripted("[]"))
         setting = program.SubgraphSetting(made, Run(), *_read(graph, samples))
         case = setting.cases[0]
-        numbers = asyncio.run(setting.measure("guide", case))
+        asyncio.run(setting.ask_first())
+        numbers = asyncio.run(setting.measure("guide", case, setting.first[0]))
+        begun = begins(setting)
     finally:
         program.SubgraphSetting._ask = original
-    assert len(replies) == 3 and "A subgraph that was found" in replies[1] and "A subgraph" not in replies[2]
+    assert len(replies) == 4 and "A subgraph that was found" in replies[2] and "A subgraph" not in replies[3]
+    assert begun == {"none": [[0, 1], [0, 1]], "guide": [[0, 1], [0, 1]]}
     right = float(case.targets == {0, 1})
     assert numbers["answer"] == numbers["answer_bare"] == right / 2 and numbers["answer_recall"] == right
     assert not any("targets: a" in r for r in replies)
@@ -253,6 +256,21 @@ def test_a_run_on_own_files_with_a_language_model(tmp_path):
     arms = (run.folder / "arms.md").read_text()
     assert "| none |" in arms and "| guide |" in arms and "| top |" in arms
     assert "Class " in (run.folder / "subgraphs.md").read_text()
+
+
+def begins(setting):
+    """The first nodes that two arms begin with, by sample."""
+    begun = {}
+
+    async def measure(name, case, first=()):
+        begun.setdefault(name, []).append([*first])
+        return {"gnn_calls": 0}
+
+    own, setting.measure = setting.measure, measure
+    for name in ("none", "guide"):
+        asyncio.run(setting.arm(name)())
+    setting.measure = own
+    return begun
 
 
 def _read(graph, samples):
@@ -265,3 +283,6 @@ class Run:
 
     def say(self, text):
         pass
+
+    async def once(self, name, runnable):
+        return await runnable()
