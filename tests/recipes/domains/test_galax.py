@@ -161,9 +161,23 @@ def test_samples_as_records_and_a_split(tmp_path):
     assert "1 names of samples are no node: q" in file.notes[0]
 
 
+def test_values_that_are_not_there_are_the_mean(tmp_path):
+    """Node a has 1, blank, 3 in training: the mean 2 and the deviation 1 are of two values."""
+    graph, _ = graphs.read_graph(files(tmp_path)[0])
+    path = tmp_path / "s.csv"
+    path.write_text("label,a,b,C,split\nu,1,5,1,train\nv,,nan,1,Training\nu,3,6,1,\nv,NA,7,1,dev\nu,4,7,1,val\n")
+    file = graphs.read_cases(str(path), graph)
+    assert [c.signal_N[0] for c in file.cases] == near([-1, 0, 1, 0, 2]) and file.cases[1].signal_N[1] == 0
+    assert [c.held_out for c in file.cases] == [False, False, False, True, True]
+    assert file.notes == (
+        "2 nodes of the graph have no value in any sample and count as average: c, d; columns that are no node: C",
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "remedy"),
     [("x,y,1", "no edge"), (None, "each in training"), ({"signal": {"a": "high"}, "label": "u"}, "write a number"),
+     ({"signal": {"a": "inf"}, "label": "u"}, "finite number"), ({"a": 1, "label": "u", "split": "x"}, "train or test"),
      ({"signal": {"a": 1}}, "column `label`"), ({"label": "u", "q": 1}, "no value of a node")],
 )  # fmt: skip
 def test_files_that_are_none_say_what_to_do(tmp_path, line, remedy):
