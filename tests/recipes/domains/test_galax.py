@@ -165,13 +165,23 @@ def test_values_that_are_not_there_are_the_mean(tmp_path):
     """Node a has 1, blank, 3 in training: the mean 2 and the deviation 1 are of two values."""
     graph, _ = graphs.read_graph(files(tmp_path)[0])
     path = tmp_path / "s.csv"
-    path.write_text("label,a,b,C,split\nu,1,5,1,train\nv,,nan,1,Training\nu,3,6,1,\nv,NA,7,1,dev\nu,4,7,1,val\n")
+    path.write_text("label,a,b,C,d,split\nu,1,5,1,1,train\nv,,nan,1,2,Training\nu,3,6,1,1,\nv,NA,7,1,1,dev\nu,4,7,1,1,val\n")
     file = graphs.read_cases(str(path), graph)
     assert [c.signal_N[0] for c in file.cases] == near([-1, 0, 1, 0, 2]) and file.cases[1].signal_N[1] == 0
     assert [c.held_out for c in file.cases] == [False, False, False, True, True]
     assert file.notes == (
-        "2 nodes of the graph have no value in any sample and count as average: c, d; columns that are no node: C",
+        "1 nodes of the graph have no value in any sample and count as average: c; columns that are no node: C",
     )
+
+
+def test_searched_samples_are_in_an_order_of_the_seed(tmp_path):
+    made, file = _read(*files(tmp_path, samples=60))
+    orders = [[c.name for c in graphs.shuffle(file, seed).cases] for seed in (0, 1, 1)]
+    assert orders[0] != orders[1] == orders[2] and sorted(orders[0]) == sorted(c.name for c in file.cases)
+    run = Run()
+    setting = program.SubgraphSetting(galax.build(tasks=2, updates=1), run, made, file)
+    held = len(file.part(True))
+    assert len(setting.cases) == 2 and f"2 of {held} held-out samples are searched; tasks={held}" in run.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -295,8 +305,11 @@ def _read(graph, samples):
 class Run:
     seed, out = 0, None
 
+    def __init__(self):
+        self.notes = []
+
     def say(self, text):
-        pass
+        self.notes.append(text)
 
     async def once(self, name, runnable):
         return await runnable()

@@ -206,6 +206,12 @@ def standardise(file: CaseFile) -> CaseFile:
     return replace(file, cases=tuple(replace(c, signal_N=scale(c.signal_N)) for c in file.cases))
 
 
+def shuffle(file: CaseFile, seed: int) -> CaseFile:
+    """The same samples in an order of the seed, so that the first ones are not those of one class or place."""
+    order = np.random.default_rng(seed).permutation(len(file.cases))
+    return replace(file, cases=tuple(file.cases[int(i)] for i in order))
+
+
 def _signal(
     values: Mapping[str, Any], number: Mapping[str, int], unknown: set[str], where: str
 ) -> np.ndarray:

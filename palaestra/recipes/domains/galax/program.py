@@ -18,6 +18,7 @@ from palaestra.recipes.domains.galax.graphs import (
     planted,
     read_cases,
     read_graph,
+    shuffle,
 )
 from palaestra.recipes.domains.galax.networks import (
     SubgraphClassifier,
@@ -105,7 +106,7 @@ class BuildSubgraphs:
     async def run(self, ctx: pl.Context) -> pl.Result:
         if self.graph:
             graph, notes = read_graph(self.graph)
-            file = read_cases(self.samples, graph)
+            file = shuffle(read_cases(self.samples, graph), ctx.seed)
         else:
             (graph, file), notes = planted(seed=ctx.seed), ()
         for note in (*notes, *file.notes):
@@ -151,7 +152,12 @@ class SubgraphSetting:
     def __post_init__(self) -> None:
         self.key: pl.Key = ("galax", self.ctx.seed)
         self.models = {False: self._classifier(False)}
-        self.cases = self.file.part(True)[: self.program.tasks]
+        held = self.file.part(True)
+        self.cases = held[: self.program.tasks]
+        if len(held) > len(self.cases):
+            self.ctx.say(
+                f"{len(self.cases)} of {len(held)} held-out samples are searched; tasks={len(held)} searches all"
+            )
         self.text: list[str] = []
         self.replies, self.unread = 0, 0
         self.first: list[list[int]] = [[] for _ in self.cases]
