@@ -161,9 +161,33 @@ def test_samples_as_records_and_a_split(tmp_path):
     assert "1 names of samples are no node: q" in file.notes[0]
 
 
+def test_values_that_are_not_there_are_the_mean(tmp_path):
+    """Node a has 1, blank, 3 in training: the mean 2 and the deviation 1 are of two values."""
+    graph, _ = graphs.read_graph(files(tmp_path)[0])
+    path = tmp_path / "s.csv"
+    path.write_text("label,a,b,C,d,split\nu,1,5,1,1,train\nv,,nan,1,2,Training\nu,3,6,1,1,\nv,NA,7,1,1,dev\nu,4,7,1,1,val\n")
+    file = graphs.read_cases(str(path), graph)
+    assert [c.signal_N[0] for c in file.cases] == near([-1, 0, 1, 0, 2]) and file.cases[1].signal_N[1] == 0
+    assert [c.held_out for c in file.cases] == [False, False, False, True, True]
+    assert file.notes == (
+        "1 nodes of the graph have no value in any sample and count as average: c; columns that are no node: C",
+    )
+
+
+def test_searched_samples_are_in_an_order_of_the_seed(tmp_path):
+    made, file = _read(*files(tmp_path, samples=60))
+    orders = [[c.name for c in graphs.shuffle(file, seed).cases] for seed in (0, 1, 1)]
+    assert orders[0] != orders[1] == orders[2] and sorted(orders[0]) == sorted(c.name for c in file.cases)
+    run = Run()
+    setting = program.SubgraphSetting(galax.build(tasks=2, updates=1), run, made, file)
+    held = len(file.part(True))
+    assert len(setting.cases) == 2 and f"2 of {held} held-out samples are searched; tasks={held}" in run.notes[0]
+
+
 @pytest.mark.parametrize(
     ("line", "remedy"),
     [("x,y,1", "no edge"), (None, "each in training"), ({"signal": {"a": "high"}, "label": "u"}, "write a number"),
+     ({"signal": {"a": "inf"}, "label": "u"}, "finite number"), ({"a": 1, "label": "u", "split": "x"}, "train or test"),
      ({"signal": {"a": 1}}, "column `label`"), ({"label": "u", "q": 1}, "no value of a node")],
 )  # fmt: skip
 def test_files_that_are_none_say_what_to_do(tmp_path, line, remedy):
@@ -242,10 +266,13 @@ def test_a_run_on_own_files_with_a_language_model(tmp_path):
         made = galax.build(**{**words, "arms": ("top",)}, asked=palaestra.Scripted("[]"))
         setting = program.SubgraphSetting(made, Run(), *_read(graph, samples))
         case = setting.cases[0]
-        numbers = asyncio.run(setting.measure("guide", case))
+        asyncio.run(setting.ask_first())
+        numbers = asyncio.run(setting.measure("guide", case, setting.first[0]))
+        begun = begins(setting)
     finally:
         program.SubgraphSetting._ask = original
-    assert len(replies) == 3 and "A subgraph that was found" in replies[1] and "A subgraph" not in replies[2]
+    assert len(replies) == 4 and "A subgraph that was found" in replies[2] and "A subgraph" not in replies[3]
+    assert begun == {"none": [[0, 1], [0, 1]], "guide": [[0, 1], [0, 1]]}
     right = float(case.targets == {0, 1})
     assert numbers["answer"] == numbers["answer_bare"] == right / 2 and numbers["answer_recall"] == right
     assert not any("targets: a" in r for r in replies)
@@ -253,6 +280,21 @@ def test_a_run_on_own_files_with_a_language_model(tmp_path):
     arms = (run.folder / "arms.md").read_text()
     assert "| none |" in arms and "| guide |" in arms and "| top |" in arms
     assert "Class " in (run.folder / "subgraphs.md").read_text()
+
+
+def begins(setting):
+    """The first nodes that two arms begin with, by sample."""
+    begun = {}
+
+    async def measure(name, case, first=()):
+        begun.setdefault(name, []).append([*first])
+        return {"gnn_calls": 0}
+
+    own, setting.measure = setting.measure, measure
+    for name in ("none", "guide"):
+        asyncio.run(setting.arm(name)())
+    setting.measure = own
+    return begun
 
 
 def _read(graph, samples):
@@ -263,5 +305,11 @@ def _read(graph, samples):
 class Run:
     seed, out = 0, None
 
+    def __init__(self):
+        self.notes = []
+
     def say(self, text):
-        pass
+        self.notes.append(text)
+
+    async def once(self, name, runnable):
+        return await runnable()

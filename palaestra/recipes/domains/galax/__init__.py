@@ -7,8 +7,8 @@ rewards after every step (arXiv:2509.20935).
 
 For each held-out sample a generator of its own is trained for `epochs` subgraphs of `edges` steps; of `draws`
 more the one stays that f believes most, with all reference edges among its nodes. A search begins at the
-sample's `seeds`, else at nodes that a language model names (`asked`), else at its largest values. With
-`asked` the model also writes the final list of nodes, with the subgraph (`answer`, its precision, and
+sample's `seeds`, else at nodes that a language model names (`asked`), else at its largest values: in all arms
+alike. With `asked` the model also writes the final list of nodes, with the subgraph (`answer`, its precision, and
 `answer_recall`) and without it (`answer_bare`, `answer_bare_recall`); an invented name is a wrong one.
 
     palaestra train galax graph=edges.csv samples=samples.csv [asked="endpoint(url='http://HOST:PORT/v1',model='NAME')"]

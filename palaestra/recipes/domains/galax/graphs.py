@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,14 @@ HEADS = ("head", "source", "from", "subject", "node1", "gene1", "protein1")
 TAILS = ("tail", "target", "to", "object", "node2", "gene2", "protein2")
 RELATIONS = ("relation", "predicate", "type", "interaction", "label")
 LABELS, TARGETS, SEEDS = ("label", "class", "disease"), ("targets",), ("seeds", "nodes")
+OTHERS = (*LABELS, *TARGETS, *SEEDS, "split", "signal", "id")  # columns that are no values of nodes
+BLANK = ("", "nan", "na", "n/a", "null", "none", "-")  # texts of a cell without a value
+SPLITS = {
+    **dict.fromkeys(("", "train", "training"), False),
+    **dict.fromkeys(
+        ("test", "testing", "valid", "validation", "val", "dev", "held_out", "held-out"), True
+    ),
+}  # which words of a column `split` hold a sample out
 HELD_OUT = 5  # one sample in so many, where no column `split` says which
 BETWEEN = re.compile(r"[;|,]")
 
@@ -127,7 +135,7 @@ def read_cases(path: str, graph: InteractionGraph) -> CaseFile:
         list[SubgraphCase](),
         list[str](),
     )
-    unknown, splits = set[str](), list[str]()
+    unknown, splits, columns = set[str](), list[str](), set[str]()
     for records in pl.tasks.open_records(path).values():
         for i, row in enumerate(records):
             lower = {str(k).strip().casefold(): v for k, v in row.items()}
@@ -139,12 +147,13 @@ def read_cases(path: str, graph: InteractionGraph) -> CaseFile:
             name = str(label).strip()
             classes += [] if name in classes else [name]
             signal = row.get("signal")
+            columns |= {str(k) for k in row}
             values = (
                 signal
                 if isinstance(signal, Mapping)
                 else {k: v for k, v in row.items() if k in number}
             )
-            splits.append(str(lower.get("split") or ""))
+            splits.append(_split(lower.get("split"), records.where(i)))
             case = SubgraphCase(
                 name=str(lower.get("id") or records.label(i)),
                 signal_N=_signal(values, number, unknown, records.where(i)),
@@ -153,16 +162,22 @@ def read_cases(path: str, graph: InteractionGraph) -> CaseFile:
                 seeds=tuple(_nodes(lower, SEEDS, number, unknown)),
             )
             cases.append(case)
-    held = [s.casefold() in ("test", "valid", "validation") for s in splits]
+    columns -= {c for c in columns if c.strip().casefold() in OTHERS}
+    held = [SPLITS[s] for s in splits]
     if not any(splits):
         order = np.random.default_rng(0).permutation(len(cases))
         held = [bool(order[i] % HELD_OUT == 0) for i in range(len(cases))]
     file = CaseFile(
         tuple(replace(c, held_out=h) for c, h in zip(cases, held, strict=True)),
         tuple(classes),
-        (f"{len(unknown)} names of samples are no node: {', '.join(sorted(unknown)[:5])}",)
-        if unknown
-        else (),
+        (
+            *(
+                [f"{len(unknown)} names of samples are no node: {_some(unknown)}"]
+                if unknown
+                else []
+            ),
+            *_without_values(cases, graph, columns - number.keys()),
+        ),
     )
     return standardise(check_cases(file, path))
 
@@ -179,25 +194,38 @@ def check_cases(file: CaseFile, path: str) -> CaseFile:
 
 
 def standardise(file: CaseFile) -> CaseFile:
-    """Each node's values less the training mean, over the training deviation."""
+    """Each node's values less the training mean, over the training deviation, of the values that there are. A
+    value that is not there (NaN) becomes 0, the mean.
+    """
     known = np.stack([c.signal_N for c in file.part(False)])
-    mean_N, std_N = known.mean(0), known.std(0)
-    scale = lambda x_N: (x_N - mean_N) / np.where(std_N > 0, std_N, 1.0)
+    there = np.isfinite(known)
+    n_N = np.maximum(there.sum(0), 1)
+    mean_N = np.where(there, known, 0.0).sum(0) / n_N
+    std_N = np.sqrt((np.where(there, known - mean_N, 0.0) ** 2).sum(0) / n_N)
+    scale = lambda x_N: np.nan_to_num((x_N - mean_N) / np.where(std_N > 0, std_N, 1.0), nan=0.0)
     return replace(file, cases=tuple(replace(c, signal_N=scale(c.signal_N)) for c in file.cases))
+
+
+def shuffle(file: CaseFile, seed: int) -> CaseFile:
+    """The same samples in an order of the seed, so that the first ones are not those of one class or place."""
+    order = np.random.default_rng(seed).permutation(len(file.cases))
+    return replace(file, cases=tuple(file.cases[int(i)] for i in order))
 
 
 def _signal(
     values: Mapping[str, Any], number: Mapping[str, int], unknown: set[str], where: str
 ) -> np.ndarray:
-    signal_N, n = np.zeros(len(number)), 0
+    signal_N, n = np.full(len(number), np.nan), 0
     for name, value in values.items():
         if name not in number:
             unknown.add(name)
-        elif not _is_blank(value):
+        elif str(value).strip().casefold() not in BLANK:
             try:
                 signal_N[number[name]] = float(value)
             except (TypeError, ValueError):
                 raise pl.UserError(f"{where}: {name} is {value!r}; write a number") from None
+            if not math.isfinite(signal_N[number[name]]):
+                raise pl.UserError(f"{where}: {name} is {value!r}; write a finite number")
             n += 1
     if not n:
         raise pl.UserError(
@@ -217,6 +245,32 @@ def _nodes(
     names = [str(x).strip() for x in listed if str(x).strip()]
     unknown |= {n for n in names if n not in number}
     return list(dict.fromkeys(number[n] for n in names if n in number))
+
+
+def _split(value: Any, where: str) -> str:
+    """The word of a column `split`, in small letters. Raises UserError for one that is not known."""
+    word = "" if _is_blank(value) else str(value).strip().casefold()
+    if word not in SPLITS:
+        raise pl.UserError(
+            f"{where}: split is {value!r}; write train or test, or leave the column out"
+        )
+    return word
+
+
+def _without_values(
+    cases: Sequence[SubgraphCase], graph: InteractionGraph, columns: set[str]
+) -> list[str]:
+    """A line about nodes of the graph that have no value in any sample, and columns that are no node."""
+    empty_N = np.isnan(np.stack([c.signal_N for c in cases])).all(0) if cases else np.zeros(0, bool)
+    nodes = [graph.names[int(i)] for i in np.flatnonzero(empty_N)]
+    if not nodes:
+        return []
+    line = f"{len(nodes)} nodes of the graph have no value in any sample and count as average: {_some(nodes)}"
+    return [line + (f"; columns that are no node: {_some(columns)}" if columns else "")]
+
+
+def _some(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)[:5])
 
 
 def _is_blank(value: Any) -> bool:

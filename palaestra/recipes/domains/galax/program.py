@@ -1,5 +1,6 @@
 """Subgraphs of held-out samples by several arms, and how many of their nodes are targets."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from palaestra.recipes.domains.galax.graphs import (
     planted,
     read_cases,
     read_graph,
+    shuffle,
 )
 from palaestra.recipes.domains.galax.networks import (
     SubgraphClassifier,
@@ -104,12 +106,13 @@ class BuildSubgraphs:
     async def run(self, ctx: pl.Context) -> pl.Result:
         if self.graph:
             graph, notes = read_graph(self.graph)
-            file = read_cases(self.samples, graph)
+            file = shuffle(read_cases(self.samples, graph), ctx.seed)
         else:
             (graph, file), notes = planted(seed=ctx.seed), ()
         for note in (*notes, *file.notes):
             ctx.say(note)
         setting = SubgraphSetting(self, ctx, graph, file)
+        await setting.ask_first()
         names = [a for a in ARMS if a in {*self.arms, "none", "guide"}]
         runs = [setting.arm(name) for name in names]
         results = await pl.control.compare_arms(ctx, dict(zip(names, runs, strict=True)))
@@ -149,9 +152,15 @@ class SubgraphSetting:
     def __post_init__(self) -> None:
         self.key: pl.Key = ("galax", self.ctx.seed)
         self.models = {False: self._classifier(False)}
-        self.cases = self.file.part(True)[: self.program.tasks]
+        held = self.file.part(True)
+        self.cases = held[: self.program.tasks]
+        if len(held) > len(self.cases):
+            self.ctx.say(
+                f"{len(self.cases)} of {len(held)} held-out samples are searched; tasks={len(held)} searches all"
+            )
         self.text: list[str] = []
         self.replies, self.unread = 0, 0
+        self.first: list[list[int]] = [[] for _ in self.cases]
         self.ctx.say(
             f"the reward model tells {self.accuracy():.0%} of random subgraphs of held-out samples apart, among "
             f"{len(self.file.classes)} classes"
@@ -180,7 +189,8 @@ class SubgraphSetting:
         """What `compare_arms` runs."""
 
         async def run() -> Mapping[str, Any]:
-            measures = [await self.measure(name, case) for case in self.cases]
+            known = zip(self.cases, self.first, strict=True)
+            measures = [await self.measure(name, case, first) for case, first in known]
             means = {
                 k: float(np.mean([m[k] for m in measures if k in m]))
                 for k in sorted({k for m in measures for k in m})
@@ -194,14 +204,14 @@ class SubgraphSetting:
 
         return run
 
-    async def measure(self, name: Arm, case: SubgraphCase) -> dict[str, float]:
-        """One arm on one sample. "moved" is the total variation between the probabilities of first edges before
-        and after training.
+    async def measure(
+        self, name: Arm, case: SubgraphCase, first: Sequence[int] = ()
+    ) -> dict[str, float]:
+        """One arm on one sample, from the `first` nodes of the language model. "moved" is the total variation
+        between the probabilities of first edges before and after training.
         """
         program = self.program
-        asks = program.asked is not None and name == "guide"
-        more = tuple(await self.first_nodes(case)) if asks else ()
-        around = surroundings(self.graph, case, program.seeds, program.most, more)
+        around = surroundings(self.graph, case, program.seeds, program.most, tuple(first))
         search = self.search(name, around, case)
         before = search.first_edges()
         train(search, name, program)
@@ -224,7 +234,7 @@ class SubgraphSetting:
         numbers |= meter_numbers(search.meter)
         if name == "guide":
             self.text += self.describe(case, around, subgraph, belief)
-        if asks:
+        if name == "guide" and program.asked is not None:
             numbers |= await self.final_lists(case, around, subgraph)
         return numbers
 
@@ -242,6 +252,12 @@ class SubgraphSetting:
         )
 
     # ---- the language model
+
+    async def ask_first(self) -> None:
+        """Asks the language model once for the first nodes of each sample, with which all arms begin."""
+        if self.program.asked is not None:
+            ask = lambda: asyncio.gather(*map(self.first_nodes, self.cases))
+            self.first = await self.ctx.once("first-nodes", ask)
 
     async def first_nodes(self, case: SubgraphCase) -> list[int]:
         """The nodes that the language model names from the largest values."""
