@@ -165,7 +165,9 @@ def test_values_that_are_not_there_are_the_mean(tmp_path):
     """Node a has 1, blank, 3 in training: the mean 2 and the deviation 1 are of two values."""
     graph, _ = graphs.read_graph(files(tmp_path)[0])
     path = tmp_path / "s.csv"
-    path.write_text("label,a,b,C,d,split\nu,1,5,1,1,train\nv,,nan,1,2,Training\nu,3,6,1,1,\nv,NA,7,1,1,dev\nu,4,7,1,1,val\n")
+    path.write_text(
+        "label,a,b,C,d,split\nu,1,5,1,1,train\nv,,nan,1,2,Training\nu,3,6,1,1,\nv,NA,7,1,1,dev\nu,4,7,1,1,val\n"
+    )
     file = graphs.read_cases(str(path), graph)
     assert [c.signal_N[0] for c in file.cases] == near([-1, 0, 1, 0, 2]) and file.cases[1].signal_N[1] == 0
     assert [c.held_out for c in file.cases] == [False, False, False, True, True]
