@@ -310,12 +310,11 @@ class SubgraphSetting:
         return "\n".join(lines)
 
     def _edges(self, around: Surroundings, subgraph: Subgraph) -> list[str]:
-        lines = list[str]()
+        """The relations of a subgraph's edges, one a line."""
+        names, lines = self.graph.names, list[str]()
         for i, j in sorted(subgraph.edges):
             a, b = sorted((int(around.node_M[i]), int(around.node_M[j])))
-            lines.append(
-                f"{self.graph.names[a]} {self.graph.relations[a, b]} {self.graph.names[b]}"
-            )
+            lines += [f"{names[x]} {how} {names[y]}" for x, how, y in self.graph.relations[a, b]]
         return lines
 
     def describe(
