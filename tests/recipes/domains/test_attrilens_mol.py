@@ -49,6 +49,21 @@ def test_not_improve_is_no_improve():
     assert outside == [True, None, None]
 
 
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("improve", 1), ("not improve", -1), ("doesn\u2019t improve", -1), ("doesn't help", -1), ("worsens", -1),
+     ("does not worsen", 1), ("never hurts", 1), ("no", -1), ("180", 0)],
+)  # fmt: skip
+def test_statuses(text, status):
+    assert attributes.status_of(text) == status
+
+
+def test_a_value_before_the_status_and_an_empty_answer():
+    text = "<name>MolWt: 180, improve, TPSA: 63, not improve</name>"
+    assert attributes.named_items(text) == [("MolWt", "180, improve"), ("TPSA", "63, not improve")]
+    assert judged(f"{text}<answer> </answer>").reward.parts["format"] == -2.0
+
+
 def test_counts_and_unknown_names():
     one = "<name>MW: improve, colour: improve, taste: improve</name><answer>1</answer>"
     assert judged(one).reward.parts == {"format": 1.0, "count": 0.0, "rationality": 1.0, "answer": 0.0}

@@ -29,10 +29,11 @@ FAVOURABLE = ("1", "yes", "true", "high", "active", "positive", "good")
 KEPT = (0.05, 0.95)  # quantiles between which an attribute of favourable molecules lies
 READ = 4000  # molecules at most that intervals are drawn from
 NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL | re.IGNORECASE)
-FORM = re.compile(r"<name>.*?</name>\s*<answer>.*?</answer>", re.DOTALL | re.IGNORECASE)
-AGAINST = re.compile(
-    r"\b(?:not|no|n't|never|worsens?|reduces?|hurts?|against)\b|n't", re.IGNORECASE
+FORM = re.compile(
+    r"<name>.*?</name>\s*<answer>(?!\s*</answer>).*?</answer>", re.DOTALL | re.IGNORECASE
 )
+NOT = re.compile(r"\b(?:not|no|never)\b|n['\u2019]t\b", re.IGNORECASE)
+AGAINST = re.compile(r"\b(?:worsens?|reduces?|hurts?|against)\b", re.IGNORECASE)
 FOR = re.compile(r"\bimprov|\bhelps?\b|\bfavou?r", re.IGNORECASE)
 LOWS = ("min", "minimum", "low", "lower", "from", "smallest")
 HIGHS = ("max", "maximum", "high", "upper", "to", "largest")
@@ -53,17 +54,22 @@ def named_items(text: str) -> list[tuple[str, str]] | None:
         return None
     items: dict[str, tuple[str, str]] = {}
     for part in filter(None, map(str.strip, re.split(r"[,;\n]", blocks[-1]))):
-        name, _, status = (x.strip() for x in part.partition(":"))
+        name, colon, status = (x.strip() for x in part.partition(":"))
         known = pl.verifiers.descriptor_named(name)
+        if items and not colon and not known and status_of(name):  # "MolWt: 180, improve"
+            key, (before, said) = items.popitem()
+            items[key] = before, f"{said}, {name}"
+            continue
         items.setdefault(known or name.casefold(), (name, status))
     return list(items.values())
 
 
 def status_of(text: str) -> int:
-    """+1 for "improve", -1 for "not improve", 0 for neither."""
-    if not FOR.search(text) and not AGAINST.search(text):
-        return 0
-    return -1 if AGAINST.search(text) else 1
+    """+1 for "improve" and "does not worsen", -1 for "not improve", "worsens" and "no", 0 for none of them."""
+    better, worse, negated = (bool(x.search(text)) for x in (FOR, AGAINST, NOT))
+    if worse and not better:
+        return 1 if negated else -1
+    return 0 if not better and not negated else -1 if worse or negated else 1
 
 
 def is_inside(smiles: str, name: str, intervals: Intervals) -> bool | None:
