@@ -294,6 +294,9 @@ def test_a_run_on_own_files_with_a_language_model(tmp_path):
     right = float(case.targets == {0, 1})
     assert numbers["answer"] == numbers["answer_bare"] == right / 2 and numbers["answer_recall"] == right
     assert not any("targets: a" in r for r in replies)
+    assert [x for x in setting.text if x.startswith("Named")] == [
+        f"Named {how}: a, b, made up, c3" for how in ("with the subgraph", "without it")
+    ]
     run = palaestra.train("galax", out=tmp_path / "run", quiet=True, set=words)
     arms = (run.folder / "arms.md").read_text()
     assert "| none |" in arms and "| guide |" in arms and "| top |" in arms

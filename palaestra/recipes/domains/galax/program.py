@@ -271,15 +271,14 @@ class SubgraphSetting:
         """Precision and recall of the language model's final list with the subgraph, and without it. A name that
         is no node counts as a wrong one.
         """
-        told = (
-            "A subgraph that was found for it:\n"
-            + "\n".join(self._edges(around, subgraph))
-            + "\n\n"
-        )
+        edges = "\n".join(self._edges(around, subgraph))
+        found_text = f"A subgraph that was found for it:\n{edges}\n\n"
         label, top, k = self.file.classes[case.label], self._top(case), self.program.k
         numbers: dict[str, float] = {}
-        for name, text in (("answer", told), ("answer_bare", "")):
+        for name, text in (("answer", found_text), ("answer_bare", "")):
             said = await self._ask(LAST.format(label=label, top=top, subgraph=text, k=k))
+            told = "with the subgraph" if text else "without it"
+            self.text += [f"Named {told}: {', '.join(said[:k]) or 'nothing'}", ""]
             found = rates(known_nodes(said[:k], self.graph.names), case.targets, len(said[:k]))
             if found:
                 numbers |= {name: found["precision"], f"{name}_recall": found["recall"]}
