@@ -160,7 +160,9 @@ class RetrievalReward:
         return ""
 
     def _formed(self, e: pl.Episode) -> bool:
-        """Whether a query can be read, and with thoughts whether both tags stand in order, each once."""
+        """Whether a query can be read, and with thoughts whether both tags stand in order, each once, with a
+        query in the answer.
+        """
         if not e.facts["query"]:
             return False
         if not self.think:
@@ -173,7 +175,8 @@ class RetrievalReward:
         if not opened:  # the chat template wrote <think>
             once = text.count("</think>") == 1 and all(text.count(t) == 1 for t in tags[2:])
             at = at[1:]
-        return once and at == sorted(at)
+        answer = text[text.find("<answer>") : text.find("</answer>")]
+        return once and at == sorted(at) and bool(pl.worlds.read_json_query(answer))
 
     def _pay(self, e: pl.Episode, formed: bool, apart: float) -> pl.Episode:
         assert e.reward is not None

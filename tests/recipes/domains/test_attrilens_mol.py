@@ -49,6 +49,21 @@ def test_not_improve_is_no_improve():
     assert outside == [True, None, None]
 
 
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("improve", 1), ("not improve", -1), ("doesn\u2019t improve", -1), ("doesn't help", -1), ("worsens", -1),
+     ("does not worsen", 1), ("never hurts", 1), ("no", -1), ("180", 0)],
+)  # fmt: skip
+def test_statuses(text, status):
+    assert attributes.status_of(text) == status
+
+
+def test_a_value_before_the_status_and_an_empty_answer():
+    text = "<name>MolWt: 180, improve, TPSA: 63, not improve</name>"
+    assert attributes.named_items(text) == [("MolWt", "180, improve"), ("TPSA", "63, not improve")]
+    assert judged(f"{text}<answer> </answer>").reward.parts["format"] == -2.0
+
+
 def test_counts_and_unknown_names():
     one = "<name>MW: improve, colour: improve, taste: improve</name><answer>1</answer>"
     assert judged(one).reward.parts == {"format": 1.0, "count": 0.0, "rationality": 1.0, "answer": 0.0}
@@ -79,13 +94,26 @@ def test_a_task_without_a_molecule_says_what_to_do():
             attributes.molecule_of(Task(id="t", meta={"smiles": smiles}))
 
 
+def test_all_rows_are_read_at_the_start(tmp_path):
+    """Rows of the unfavourable answer too, which no interval is drawn from."""
+    bad = ("C1CC", "", "CN")
+    rows = [{"prompt": f"p{i}", "answer": str(i % 2), "smiles": "C" * (i + 1)} for i in range(20)]
+    rows += [{"prompt": f"q{i}", "answer": "0", "smiles": x} for i, x in enumerate(bad)]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(UserError, match=r"RDKit reads no molecule in 'C1CC'.*\(and 1 more rows\)"):
+        palaestra.train(
+            "attrilens-mol", data=str(tmp_path / "m.jsonl"), steps=1, out=tmp_path / "run", quiet=True, set={"exam": 0}
+        )
+    attributes.check_molecules(Molecules())
+
+
 # ---- intervals
 
 
 class Molecules:
     """Training molecules of 20 alkanes: favourable ones have 5 to 14 carbons."""
 
-    name, size = "alkanes", 20
+    name, size, test_size = "alkanes", 20, 4
 
     def task(self, split, index):
         label = str(int(5 <= index + 1 <= 14))
@@ -142,6 +170,29 @@ def test_a_guide_is_asked_once_and_what_it_said_is_kept():
     assert again[0].meta["intervals"] == {"MolWt": [70.0, 200.0]} and len(run.asked) == 2
     with pytest.raises(UserError, match="three replies"):
         draw(Run(["no"] * 3), {}, guide=Scripted(("",)))
+
+
+@pytest.mark.parametrize(
+    ("reply", "read"),
+    [
+        ('{"MolWt": {"min": 70, "max": "200"}}', {"MolWt": [70.0, 200.0]}),
+        ('{"intervals": {"MolWt": ["70", 200], "TPSA": "0 to 70"}}', {"MolWt": [70.0, 200.0], "TPSA": [0.0, 70.0]}),
+        ('For {this} molecule {"TPSA": [1, 2]}: {"MolWt": [70, 200]} {see}', {"MolWt": [70.0, 200.0]}),
+        ('{"MolLogP": "-1.5--0.5", "TPSA": "[0, 70]"}', {"MolLogP": [-1.5, -0.5], "TPSA": [0.0, 70.0]}),
+        ('{"MolWt": [200, 70], "TPSA": [true, 2], "MolLogP": [0, NaN], "RingCount": "many"}', {}),
+        ('<think>{"MolWt": [1, 2]}</think> No.', {}),
+    ],
+)
+def test_intervals_of_a_reply(reply, read):
+    assert attributes.read_intervals(reply) == read
+
+
+def test_what_a_guide_said_is_told_and_it_is_asked_in_one_part():
+    run = Run(['{"weight": [70, 200], "smell": [0, 1], "TPSA": [5, 1]}'])
+    draw(run, {}, guide=Scripted(("",)))
+    assert run.notes == ["favourable intervals of the guide: MolWt 70 to 200; not read: smell, TPSA"]
+    parts = attrilens_mol.build(guide=Scripted(("",)), warm=2).parts
+    assert parts["shown"].runnable.draw.guide is None and parts["rl"].runnable.draw.guide is not None
 
 
 def test_own_intervals_of_a_row_stay():

@@ -140,13 +140,29 @@ def files(tmp_path, samples=24, edges="source,target,type\na,b,binds\nb,c,binds\
 def test_edges_and_samples_are_read(tmp_path):
     graph, notes = graphs.read_graph(files(tmp_path)[0])
     assert graph.names == ("a", "b", "c", "d") and graph.linked_NN.sum() == 6
-    assert graph.relations == {(0, 1): "binds", (1, 2): "binds", (2, 3): "interacts with"}
-    assert "4 nodes, 3 edges" in notes[0] and "1 edges from a node to itself" in notes[1]
+    assert graph.relations == {
+        (0, 1): ((0, "binds", 1), (1, "binds", 0)),
+        (1, 2): ((1, "binds", 2),),
+        (2, 3): ((2, "interacts with", 3),),
+    }
+    assert "4 nodes, 3 edges" in notes[0] and "1 edges from a node to itself" in notes[2]
+    assert notes[1].startswith("1 rows name a pair")
     file = graphs.read_cases(files(tmp_path)[1], graph)
     assert file.classes == ("well", "sick") and file.cases[1].targets == {0, 1} and file.notes == ()
     known = np.stack([c.signal_N for c in file.part(False)])
     assert known.mean(0) == near([0.0] * 4) and known.std(0) == near([1.0] * 4)
     assert 0 < len(file.part(True)) < 8 and graphs.read_graph(files(tmp_path)[0])[0].names == graph.names
+
+
+def test_relations_are_told_in_their_direction(tmp_path):
+    edges = "source,target,type\na,b,binds\nd,a,activates\na,d,inhibits\nb,c,binds\n"
+    made, file = _read(*files(tmp_path, edges=edges))
+    setting = program.SubgraphSetting(galax.build(updates=1), Run(), made, file)
+    around = networks.surroundings(made, file.cases[0], 1, 4)
+    at = {made.names[int(n)]: i for i, n in enumerate(around.node_M)}
+    edge = (min(at["a"], at["d"]), max(at["a"], at["d"]))
+    lines = setting._edges(around, rollouts.Subgraph(frozenset(edge), frozenset({edge})))
+    assert lines == ["d activates a", "a inhibits d"]
 
 
 def test_samples_as_records_and_a_split(tmp_path):
@@ -278,6 +294,9 @@ def test_a_run_on_own_files_with_a_language_model(tmp_path):
     right = float(case.targets == {0, 1})
     assert numbers["answer"] == numbers["answer_bare"] == right / 2 and numbers["answer_recall"] == right
     assert not any("targets: a" in r for r in replies)
+    assert [x for x in setting.text if x.startswith("Named")] == [
+        f"Named {how}: a, b, made up, c3" for how in ("with the subgraph", "without it")
+    ]
     run = palaestra.train("galax", out=tmp_path / "run", quiet=True, set=words)
     arms = (run.folder / "arms.md").read_text()
     assert "| none |" in arms and "| guide |" in arms and "| top |" in arms

@@ -64,6 +64,7 @@ def test_what_the_retriever_tells_apart_is_of_queries_in_the_form_alone():
         (f"<answer>{RIGHT}</answer><think>a</think>", False),
         (f"<think>a</think><answer>{RIGHT}</answer><answer></answer>", False),
         ("<think>a</think><answer>host tiru</answer>", False),
+        (f"<think>a</think><answer>no</answer>{RIGHT}", False),
     ],
 )
 def test_the_form_has_each_tag_once_and_in_order(text, formed):

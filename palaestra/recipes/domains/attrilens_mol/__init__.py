@@ -27,7 +27,8 @@ divides by all attributes, so that names which RDKit does not know cost somethin
 one easy attribute beside two made-up ones is worth as much as three right ones.
 
 `warm` steps of imitation come first, of answers in the form whose attributes are drawn and whose
-statuses are right for a share of 0.6: for a model that was never told of the form. After training the
+statuses are right for a share of 0.6, by the intervals of training molecules where a guide drafts those that
+are rewarded: for a model that was never told of the form. After training the
 evaluator "attributes" fits a decision tree on the attributes that are named most often.
 
 `palaestra train attrilens-mol`, seed 0: in training the share of confirmed statuses rises from 0.57 to 0.86 and the fine
@@ -176,11 +177,10 @@ def build(
         return learned
     shown = pl.vary(
         pl.recipe("sft"),
-        draw=draw,
+        draw=AttributeIntervals(given, positive),
         collect=pl.links(ShowAttributes()),
         schedule=pl.Schedule(prompts=16, steps=warm),
         optimiser=pl.AdamW(lr=2e-3, warmup=5),
-        references=pl.curriculum.frozen_starts(guide),
         instruction=FORM,
     )
     return pl.Pipeline(

@@ -29,12 +29,15 @@ FAVOURABLE = ("1", "yes", "true", "high", "active", "positive", "good")
 KEPT = (0.05, 0.95)  # quantiles between which an attribute of favourable molecules lies
 READ = 4000  # molecules at most that intervals are drawn from
 NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL | re.IGNORECASE)
-FORM = re.compile(r"<name>.*?</name>\s*<answer>.*?</answer>", re.DOTALL | re.IGNORECASE)
-AGAINST = re.compile(
-    r"\b(?:not|no|n't|never|worsens?|reduces?|hurts?|against)\b|n't", re.IGNORECASE
+FORM = re.compile(
+    r"<name>.*?</name>\s*<answer>(?!\s*</answer>).*?</answer>", re.DOTALL | re.IGNORECASE
 )
+NOT = re.compile(r"\b(?:not|no|never)\b|n['\u2019]t\b", re.IGNORECASE)
+AGAINST = re.compile(r"\b(?:worsens?|reduces?|hurts?|against)\b", re.IGNORECASE)
 FOR = re.compile(r"\bimprov|\bhelps?\b|\bfavou?r", re.IGNORECASE)
-OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+LOWS = ("min", "minimum", "low", "lower", "from", "smallest")
+HIGHS = ("max", "maximum", "high", "upper", "to", "largest")
+RANGE = re.compile(r"\[?\s*(-?[\d.]+)\s*(?:-|\u2013|,|to)\s*(-?[\d.]+)\s*\]?")
 DRAFT = (
     "For which values of each descriptor of RDKit is {asked} of a molecule likely to be {positive}? The other "
     "answer is {others}. Reply with one JSON object of these names, each with the smallest and the largest "
@@ -51,17 +54,22 @@ def named_items(text: str) -> list[tuple[str, str]] | None:
         return None
     items: dict[str, tuple[str, str]] = {}
     for part in filter(None, map(str.strip, re.split(r"[,;\n]", blocks[-1]))):
-        name, _, status = (x.strip() for x in part.partition(":"))
+        name, colon, status = (x.strip() for x in part.partition(":"))
         known = pl.verifiers.descriptor_named(name)
+        if items and not colon and not known and status_of(name):  # "MolWt: 180, improve"
+            key, (before, said) = items.popitem()
+            items[key] = before, f"{said}, {name}"
+            continue
         items.setdefault(known or name.casefold(), (name, status))
     return list(items.values())
 
 
 def status_of(text: str) -> int:
-    """+1 for "improve", -1 for "not improve", 0 for neither."""
-    if not FOR.search(text) and not AGAINST.search(text):
-        return 0
-    return -1 if AGAINST.search(text) else 1
+    """+1 for "improve" and "does not worsen", -1 for "not improve", "worsens" and "no", 0 for none of them."""
+    better, worse, negated = (bool(x.search(text)) for x in (FOR, AGAINST, NOT))
+    if worse and not better:
+        return 1 if negated else -1
+    return 0 if not better and not negated else -1 if worse or negated else 1
 
 
 def is_inside(smiles: str, name: str, intervals: Intervals) -> bool | None:
@@ -158,6 +166,23 @@ def molecule_of(task: pl.Task) -> str:
     return smiles
 
 
+@lru_cache(maxsize=4)
+def check_molecules(tasks: pl.Tasks) -> None:
+    """Reads the molecules of all training and held-out tasks that there are. Raises UserError where some have
+    none that RDKit reads, with how many and which is the first.
+    """
+    bad = list[str]()
+    for split in ("train", "test"):
+        for i in range(pl.abilities.split_size(tasks, split) or 0):
+            try:
+                molecule_of(tasks.task(split, i))
+            except pl.UserError as error:
+                bad.append(str(error))
+    if bad:
+        more = f" (and {len(bad) - 1} more rows)" if bad[1:] else ""
+        raise pl.UserError(f"{bad[0]}{more}")
+
+
 # ---- favourable intervals
 
 
@@ -185,6 +210,10 @@ class AttributeIntervals:
         have = [t if "intervals" in t.meta else with_intervals(t, known) for t in tasks]
         return have, {"inner": inner, "intervals": known}
 
+    async def check_start(self, ctx: pl.Context) -> None:
+        """Raises UserError where RDKit cannot read the molecule of a row."""
+        check_molecules(ctx.bench.tasks)
+
     async def _find(self, ctx: pl.Context) -> dict[str, list[float]]:
         if self.given:
             return {name: [low, high] for name, low, high in self.given}
@@ -209,8 +238,11 @@ class AttributeIntervals:
             asked=asked, positive=positive, others=" or ".join(others), names=names
         )
         for attempt in range(3):
-            read = read_intervals(await ctx.ask(guide, question, seed=attempt))
+            read, unread = parse_intervals(await ctx.ask(guide, question, seed=attempt))
             if read:
+                spans = ", ".join(f"{n} {low:g} to {high:g}" for n, (low, high) in read.items())
+                left = f"; not read: {', '.join(unread[:8])}" if unread else ""
+                ctx.say(f"favourable intervals of the guide: {spans}{left}")
                 return read
         raise pl.UserError(
             "the guide gave no JSON object of intervals in three replies; ask another one, or write them into "
@@ -223,21 +255,57 @@ def with_intervals(task: pl.Task, known: Mapping[str, Any]) -> pl.Task:
 
 
 def read_intervals(text: str) -> dict[str, list[float]]:
-    """The intervals of a reply: of a JSON object the descriptors that are known, with two numbers in
-    order; {} = none.
+    """The intervals of a reply; {} = none. See `parse_intervals`."""
+    return parse_intervals(text)[0]
+
+
+def parse_intervals(text: str) -> tuple[dict[str, list[float]], list[str]]:
+    """The intervals of a reply behind its thoughts, and the names that none was read for. Of its JSON objects,
+    and those inside them, it is the last one with the most descriptors that are known, each with two finite
+    numbers in order: a list, "100 to 450", or an object such as {"min": 100, "max": 450}.
     """
-    match = OBJECT.search(pl.verifiers.strip_thinking(text))
+    best = dict[str, list[float]](), list[str]()
+    for made in _objects(pl.verifiers.strip_thinking(text)):
+        ends = {key: _ends(value) for key, value in made.items()}
+        named = {key: pl.verifiers.descriptor_named(key) for key in ends}
+        known = {name: list(e) for key, e in ends.items() if e and (name := named[key])}
+        if known and len(known) >= len(best[0]):
+            best = known, [key for key, e in ends.items() if not (e and named[key])]
+    return best
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    """The JSON objects of a text, and those inside them."""
+    found, decoder, at = list[dict[str, Any]](), json.JSONDecoder(), text.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            waiting = [value]
+            while waiting:
+                found.append(waiting.pop())
+                waiting += [x for x in found[-1].values() if isinstance(x, dict)]
+        at = text.find("{", end)
+    return found
+
+
+def _ends(value: Any) -> tuple[float, float] | None:
+    """The two ends of an interval; None = it is none."""
+    if isinstance(value, dict):
+        lower = {str(k).strip().casefold(): x for k, x in value.items()}
+        value = [next((lower[n] for n in names if n in lower), None) for names in (LOWS, HIGHS)]
+    elif isinstance(value, str):
+        match = RANGE.fullmatch(value.strip())
+        value = list(match.groups()) if match else ()
+    if not isinstance(value, list) or len(value) != 2 or any(isinstance(x, bool) for x in value):
+        return None
     try:
-        made = json.loads(match[0]) if match else {}
-    except json.JSONDecodeError:
-        return {}
-    known: dict[str, list[float]] = {}
-    for key, value in made.items() if isinstance(made, dict) else ():
-        name = pl.verifiers.descriptor_named(str(key))
-        ends = value if isinstance(value, list) and len(value) == 2 else ()
-        if name and ends and all(isinstance(x, int | float) for x in ends) and ends[0] <= ends[1]:
-            known[name] = [float(ends[0]), float(ends[1])]
-    return known
+        low, high = float(value[0]), float(value[1])
+    except (TypeError, ValueError):
+        return None
+    return (low, high) if -np.inf < low <= high < np.inf else None
 
 
 def intervals_named(intervals: str) -> tuple[tuple[str, float, float], ...]:

@@ -16,7 +16,7 @@ alike. With `asked` the model also writes the final list of nodes, with the subg
 edges.csv has a row an edge: source, target, perhaps relation (or head, relation, tail). samples.csv (or .jsonl)
 has a row a sample: `label`, its class; a column for each node with a value, or a record `signal`; perhaps
 `targets` (nodes that should be found, for measures alone), `seeds` and `split` (train or test; else a fifth
-is held out). A search never sees targets. subgraphs.md in the run folder has the subgraphs.
+is held out). A search never sees targets. subgraphs.md in the run folder has the subgraphs and the model's lists.
 
 arms.md has all arms, on the same samples:
 

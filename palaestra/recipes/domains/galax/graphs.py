@@ -26,16 +26,19 @@ SPLITS = {
     ),
 }  # which words of a column `split` hold a sample out
 HELD_OUT = 5  # one sample in so many, where no column `split` says which
+Fact = tuple[int, str, int]  # from a node, a relation, to a node
 BETWEEN = re.compile(r"[;|,]")
 
 
 @dataclass(frozen=True)
 class InteractionGraph:
-    """The reference graph: names, whether two nodes interact [N, N], and how, by both numbers."""
+    """The reference graph: names, whether two nodes interact [N, N], and by both numbers, the smaller one first,
+    how: each fact (from, relation, to), with its direction.
+    """
 
     names: tuple[str, ...]
     linked_NN: np.ndarray
-    relations: Mapping[tuple[int, int], str]
+    relations: Mapping[tuple[int, int], tuple[Fact, ...]]
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ class CaseFile:
 
 def read_graph(path: str) -> tuple[InteractionGraph, tuple[str, ...]]:
     """A file of edges, and what is said of it. Lines head<TAB>relation<TAB>tail, or records with two columns
-    of nodes (source and target, head and tail, ...) and perhaps one of the relation. Edges have no
-    direction.
+    of nodes (source and target, head and tail, ...) and perhaps one of the relation. Edges have no direction;
+    relations keep theirs, for what is told and printed.
 
     Raises:
         UserError: an edge lacks a node, or there is none.
@@ -77,17 +80,29 @@ def read_graph(path: str) -> tuple[InteractionGraph, tuple[str, ...]]:
     own = sum(a == b for a, _, b in edges)
     names = tuple(dict.fromkeys(n for a, _, b in edges for n in (a, b)))
     number = {n: i for i, n in enumerate(names)}
-    linked_NN, relations = np.zeros((len(names), len(names)), bool), dict[tuple[int, int], str]()
+    linked_NN, relations = (
+        np.zeros((len(names), len(names)), bool),
+        dict[tuple[int, int], tuple[Fact, ...]](),
+    )
     for a, relation, b in edges:
         i, j = number[a], number[b]
         if i != j:
             linked_NN[i, j] = linked_NN[j, i] = True
-            relations.setdefault((min(i, j), max(i, j)), relation)
+            pair, fact = (min(i, j), max(i, j)), (i, relation, j)
+            relations[pair] = tuple(dict.fromkeys([*relations.get(pair, ()), fact]))
     if not relations:
         raise pl.UserError(
             f"{path}: no edge between two different nodes; write one a row, source,target"
         )
-    notes = (f"{path}: {len(names)} nodes, {len(relations)} edges",)
+    merged = len(edges) - own - len(relations)
+    notes = (
+        f"{path}: {len(names)} nodes, {len(relations)} edges",
+        *(
+            [f"{merged} rows name a pair that another one names; each pair is one edge"]
+            if merged
+            else []
+        ),
+    )
     return InteractionGraph(names, linked_NN, relations), (
         *notes,
         *([f"{own} edges from a node to itself are left out"] if own else []),
@@ -354,7 +369,7 @@ def planted(
         )
     names = tuple(f"n{i}" for i in range(nodes))
     pairs = {
-        (int(i), int(j)): "interacts with"
+        (int(i), int(j)): ((int(i), "interacts with", int(j)),)
         for i, j in zip(*np.nonzero(np.triu(linked_NN)), strict=True)
     }
     return InteractionGraph(names, linked_NN, pairs), standardise(

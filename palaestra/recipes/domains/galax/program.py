@@ -271,15 +271,14 @@ class SubgraphSetting:
         """Precision and recall of the language model's final list with the subgraph, and without it. A name that
         is no node counts as a wrong one.
         """
-        told = (
-            "A subgraph that was found for it:\n"
-            + "\n".join(self._edges(around, subgraph))
-            + "\n\n"
-        )
+        edges = "\n".join(self._edges(around, subgraph))
+        found_text = f"A subgraph that was found for it:\n{edges}\n\n"
         label, top, k = self.file.classes[case.label], self._top(case), self.program.k
         numbers: dict[str, float] = {}
-        for name, text in (("answer", told), ("answer_bare", "")):
+        for name, text in (("answer", found_text), ("answer_bare", "")):
             said = await self._ask(LAST.format(label=label, top=top, subgraph=text, k=k))
+            told = "with the subgraph" if text else "without it"
+            self.text += [f"Named {told}: {', '.join(said[:k]) or 'nothing'}", ""]
             found = rates(known_nodes(said[:k], self.graph.names), case.targets, len(said[:k]))
             if found:
                 numbers |= {name: found["precision"], f"{name}_recall": found["recall"]}
@@ -310,12 +309,11 @@ class SubgraphSetting:
         return "\n".join(lines)
 
     def _edges(self, around: Surroundings, subgraph: Subgraph) -> list[str]:
-        lines = list[str]()
+        """The relations of a subgraph's edges, one a line."""
+        names, lines = self.graph.names, list[str]()
         for i, j in sorted(subgraph.edges):
             a, b = sorted((int(around.node_M[i]), int(around.node_M[j])))
-            lines.append(
-                f"{self.graph.names[a]} {self.graph.relations[a, b]} {self.graph.names[b]}"
-            )
+            lines += [f"{names[x]} {how} {names[y]}" for x, how, y in self.graph.relations[a, b]]
         return lines
 
     def describe(
