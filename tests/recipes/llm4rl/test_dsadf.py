@@ -106,7 +106,7 @@ class Told:
     """A System 2 that is told its plans, one after another, and walks one way."""
 
     def __init__(self, plans, way=1, own=True):
-        self.own, self.plans, self.way, self.failed, self.numbers = list(plans), way, [], {"calls": 0}
+        self.own, self.plans, self.way, self.failed, self.numbers = own, list(plans), way, [], {"calls": 0}
 
     async def plan(self, obs, errands, failed):
         self.failed += failed
