@@ -9,6 +9,7 @@ claim    tiru, sure: tiru is boss of bako?              neutral     boss of bako
 
 from __future__ import annotations
 
+from dataclasses import field
 from json import dumps
 from typing import TypeAlias
 
@@ -42,7 +43,7 @@ class QueryTasks:
     seed: int = 0
     name: str = "queries"
     size: int | None = None
-    json: bool = False
+    json: bool = field(default=False, repr=False)  # the stream of random numbers is named by the others
 
     def documents(self) -> tuple[tuple[str, str], ...]:
         return WikiTasks(pages=self.pages, seed=self.seed).documents()
