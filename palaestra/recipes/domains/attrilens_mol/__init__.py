@@ -26,9 +26,6 @@ attribute inside its interval; here the status counts. It matches almost every w
 divides by all attributes, so that names which RDKit does not know cost something: under the published mean
 one easy attribute beside two made-up ones is worth as much as three right ones.
 
-`guided` is the mechanism's number: how far count + rationality of an answer lie from their mean over its group.
-It is 0 where all answers of a group are paid alike for their attributes, as without a block.
-
 `warm` steps of imitation come first, of answers in the form whose attributes are drawn and whose
 statuses are right for a share of 0.6, by the intervals of training molecules where a guide drafts those that
 are rewarded: for a model that was never told of the form. After training the
@@ -100,18 +97,9 @@ CARD = pl.Card(
                 otherwise="they are those of the training molecules with the favourable answer, or a file's",
             ),
         ),
-        shows="guided",
-        off={"count": False, "rationality": False},
-        own={
-            "exam": 0,
-            "warm": 40,
-            "steps": 40,
-            "shown.schedule.prompts": 8,
-            "shown.optimiser.lr": 0.005,
-            "rl.schedule.prompts": 2,
-            "rl.collect.links.0.n": 4,
-            "max_tokens": 64,
-        },
+        shows="part/count",
+        off={"count": False},
+        own={"exam": 0, "schedule.prompts": 4, "collect.links.0.n": 2},
     ),
     use="It helps where a property follows from descriptors that a model can name, and an answer should say "
     "why; where only accuracy counts, a tree on RDKit's descriptors is cheaper and often better.",
