@@ -43,7 +43,9 @@ class QueryTasks:
     seed: int = 0
     name: str = "queries"
     size: int | None = None
-    json: bool = field(default=False, repr=False)  # the stream of random numbers is named by the others
+    json: bool = field(
+        default=False, repr=False
+    )  # the stream of random numbers is named by the others
 
     def documents(self) -> tuple[tuple[str, str], ...]:
         return WikiTasks(pages=self.pages, seed=self.seed).documents()
