@@ -106,6 +106,7 @@ CARD = pl.Card(
         "That other abilities are kept is not measured unless you name an exam: --exams chain.",
         "Items and interactions are not turned into rows: a row is a history, written out, and the next item.",
     ),
+    grade="B",
 )
 
 THINK = "First reason in <think></think>, then write <answer></answer> with the JSON object inside."

@@ -128,6 +128,7 @@ CARD = pl.Card(
         "VerilogEval and RTLLM are not run, and pass@k is measured by `palaestra evaluate` alone.",
         "Without --data, no model writes Verilog: digits are put into a table.",
     ),
+    grade="B",
 )
 ASK = "Reason about the design first. Then write the module in one ```verilog block."
 VERIFIER, MARK = "verilog(mutants=0)", "repair"

@@ -188,6 +188,16 @@ def test_a_graph_that_gives_few_questions_says_so(tmp_path):
             written(tmp_path, graph=str(file), n=4)
 
 
+def test_a_teacher_writes_what_the_graph_does_not_say(tmp_path):
+    """With the facts as `demonstration` in every row a teacher was never asked."""
+    teacher = pl.Scripted(lambda request: "no")
+    alone, taught = (fleming_r1.build(graph="g.tsv", teacher=t).parts["questions"].runnable for t in (None, teacher))
+    assert (alone.bare, taught.bare) == (False, True)
+    rows = written(tmp_path, n=20, bare=True)
+    assert rows and not any("demonstration" in row for row in rows)
+    assert all("demonstration" in row for row in written(tmp_path, n=20))
+
+
 def test_questions_of_the_made_up_graph_that_are_held_out(tmp_path):
     """64 of several relations, so that every fact is trained on; a user's graph marks none."""
     program = fleming_r1.embedded().parts["questions"].runnable

@@ -111,6 +111,7 @@ CARD = pl.Card(
         "Attributes that a model is only prompted for are those of the start, measured before training.",
         "DAPO in place of GRPO is not an argument.",
     ),
+    grade="B",
 )
 FORM = (
     "First name three to ten attributes of the molecule that matter, as RDKit's descriptors, each with whether "

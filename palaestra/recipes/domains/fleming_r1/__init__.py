@@ -102,6 +102,7 @@ CARD = pl.Card(
         "No format is demanded: an answer counts in any form.",
         "The medical benchmarks are not run.",
     ),
+    grade="C",
 )
 HELD_OUT = 64  # questions of the made-up graph
 SOLVE = (
@@ -142,7 +143,7 @@ def build(
     rare: float = 1.0,
     cold: bool = True,
     k: int = 8,
-    every: int = 200,
+    every: int = 25,
     tries: int = 4,
     problems: int | None = None,
     mine: bool = True,
@@ -150,6 +151,7 @@ def build(
     """Args:
     n: questions made of the graph.
     choices: options of a question, at most.
+    every: steps of the second stage after which the pool is tried again; 0 = never.
     tries: of each problem of the pool; a quarter of them right, rounded down, is a failure still.
     problems: of the pool, the first ones; None = all.
     mine: False = the second stage is drawn at random.
@@ -163,7 +165,11 @@ def build(
         raise pl.UserError(
             "fleming-r1: `questions` join those of a graph; give graph=FACTS.tsv, or --data QUESTIONS alone"
         )
-    write = WriteGraphQuestions(graph, n, hops, choices, rare, questions) if graph else None
+    write = None
+    if graph:
+        write = WriteGraphQuestions(
+            graph, n, hops, choices, rare, questions, bare=teacher is not None
+        )
     return pipeline(write, teacher, cold, k, every, tries, problems, mine)
 
 
@@ -172,7 +178,7 @@ def pipeline(
     teacher: pl.Source | None = None,
     cold: bool = True,
     k: int = 8,
-    every: int = 200,
+    every: int = 25,
     tries: int = 4,
     problems: int | None = None,
     mine: bool = True,
@@ -209,7 +215,8 @@ def embedded(
         return made
     shape = {name: options.pop(name) for name in ("choices", "rare") if name in options}
     held = min(HELD_OUT, n // 2) if hops > 1 else 0
-    write = WriteGraphQuestions("", n, hops, **shape, held_out=held)
+    bare = options.get("teacher") is not None
+    write = WriteGraphQuestions("", n, hops, **shape, held_out=held, bare=bare)
     made = pipeline(write, k=k, every=every, problems=problems, **options)
     return pl.Pipeline(parts={name: few_steps(name, part) for name, part in made.parts.items()})
 

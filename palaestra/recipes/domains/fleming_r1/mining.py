@@ -92,15 +92,17 @@ class FailureMix:
         rng = pl.rng_of((*key, "mixture"))
         hard, easy = mixture(wrong, right, self.ratio, self.base, rng)
         never = sum(r == 0 for _, r in known)
-        ctx.say(
-            f"fleming-r1: of {len(known)} problems tried {self.samples} times, {len(wrong)} fail and "
-            f"{never} are never solved; {len(hard)} of the failed and {len(easy)} of the others are "
-            "trained on"
-        )
+        told = f"{len(hard)} of the failed and {len(easy)} of the others are trained on"
         if not hard:
             hard, easy = [], right or numbers
+            told = f"nothing of them is mined, and {len(easy)} are trained on"
         if not self.mine:
             pool = sorted(rng.permutation(len(numbers))[: len(hard) + len(easy)].tolist())
             hard, easy = [], [numbers[i] for i in pool]
+            told = f"{len(easy)} are drawn at random"
+        ctx.say(
+            f"fleming-r1: of {len(known)} problems tried {self.samples} times, {len(wrong)} fail and "
+            f"{never} are never solved; {told}"
+        )
         mixed = [*((i, 1) for i in hard), *((i, 0) for i in easy)]
         return {**state, "mixed": mixed, "cursor": 0, "tried": state.get("tried", 0) + 1}

@@ -117,6 +117,7 @@ class WriteGraphQuestions:
             are written as they are; "" = none.
         held_out: questions of two relations or more that are marked as held out, so that every fact is
             trained on; 0 = none is marked, and a run holds a tenth out.
+        bare: without the column `demonstration`, the facts in order: a teacher writes it.
     """
 
     graph: str = ""
@@ -126,6 +127,7 @@ class WriteGraphQuestions:
     rare: float = 1.0
     rows: str = ""
     held_out: int = 0
+    bare: bool = False
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         facts = (
@@ -151,6 +153,8 @@ class WriteGraphQuestions:
         records = [dict(row) for row in made.values()]
         if self.held_out:
             mark_held_out(records, self.held_out)
+        for row in records if self.bare else ():
+            del row["demonstration"]
         if self.rows:
             records += [dict(r) for part in pl.tasks.open_records(self.rows).values() for r in part]
         file = ctx.folder / "questions.jsonl"

@@ -98,6 +98,7 @@ CARD = pl.Card(
         "a value and its edges.",
         "A search that fails is not tried again with other settings.",
     ),
+    grade="B",
 )
 
 

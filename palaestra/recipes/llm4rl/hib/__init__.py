@@ -98,6 +98,7 @@ CARD = pl.Card(
         "Of methods that reduce privileged knowledge step by step there is no arm; imitation in two stages is one.",
         "The learner is PPO, not SAC.",
     ),
+    grade="B",
 )
 
 

@@ -123,6 +123,7 @@ CARD = pl.Card(
         "they hide; it is right about every rule, so its numbers show what the parts cost, not that a model plans "
         "well.",
     ),
+    grade="B",
 )
 
 

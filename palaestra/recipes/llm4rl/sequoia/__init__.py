@@ -102,6 +102,7 @@ CARD = pl.Card(
         "Constraints are linear, with binaries; nothing prevents a walk from passing a place twice.",
         "The gain of 24.8% is not shown.",
     ),
+    grade="B",
 )
 
 

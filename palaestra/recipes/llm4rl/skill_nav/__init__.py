@@ -105,6 +105,7 @@ CARD = pl.Card(
         "By default waypoints are those of a rule that a large model wrote, who knew the rooms: its numbers do not "
         "show that a language model names good ones.",
     ),
+    grade="B",
 )
 
 
