@@ -113,7 +113,7 @@ class BuildSubgraphs:
             ctx.say(note)
         setting = SubgraphSetting(self, ctx, graph, file)
         await setting.ask_first()
-        names = [a for a in ARMS if a in {*self.arms, "none", "guide"}]
+        names: list[Arm] = [a for a in ARMS if a in {*self.arms, "none", "guide"}]
         runs = [setting.arm(name) for name in names]
         results = await pl.control.compare_arms(ctx, dict(zip(names, runs, strict=True)))
         setting.say_unread()

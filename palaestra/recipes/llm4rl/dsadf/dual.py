@@ -5,7 +5,7 @@ n games, m of them, O numbers of an observation, K goals.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class DualChooser:
         nothing of a goal on its way.
         """
         paths = games.paths()
-        over_n = (paths["over"] & paths["alive"]).any(1)
+        ended = paths["over"] & paths["alive"]
         for row, acts in enumerate(self.acts):
             if acts == "none":
                 continue
@@ -93,10 +93,10 @@ class DualChooser:
             # a game that is over is stepped on, so its last observation is found by its steps
             last = int(paths["alive"][row].sum()) - 1
             after = paths["next_obs"][row, 0, last : last + 1]
-            held: Any = self.book.holds(after)[0]
+            held: list[bool] = self.book.holds(after)[0].tolist()
             if acts == "fast":
                 end = games.end_n[row]
-                if end in (pl.control.REACHED, pl.control.TIMEOUT) or over_n[row]:
+                if end in (pl.control.REACHED, pl.control.TIMEOUT) or ended[row].any():
                     self.outcomes.append((goal, bool(held[goal])))
             elif held[goal] and self.own_n[row]:
                 self.ways.append((row, int(self.begun_n[row]), last + 1, goal))

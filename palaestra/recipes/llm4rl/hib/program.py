@@ -237,7 +237,7 @@ def draw_sample(program: LearnHistory, view: PrivilegedView, key: pl.Key) -> Sta
     deviation = float(paths["reward"].sum(-1).std())
     obs_NO = paths["obs"][alive]
     names = (*(f"observed number {c}" for c in view.seen), *view.columns)
-    if wrong := [x for x, ok in zip(names, np.isfinite(obs_NO).all(0), strict=True) if not ok]:
+    if wrong := [x for i, x in enumerate(names) if not np.isfinite(obs_NO[:, i]).all()]:
         raise pl.UserError(
             f"{wrong[0]} is not a finite number in all games of the start, and hib learns from it; mend the "
             "simulator, or leave it out by privileged=... or observed=..."
