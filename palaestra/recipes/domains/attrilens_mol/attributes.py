@@ -172,8 +172,9 @@ def check_molecules(tasks: pl.Tasks) -> None:
     none that RDKit reads, with how many and which is the first.
     """
     bad = list[str]()
-    for split in ("train", "test"):
-        for i in range(pl.abilities.split_size(tasks, split) or 0):
+    held = tasks.test_size if isinstance(tasks, pl.abilities.HeldOutSize) else None
+    for split, size in (("train", tasks.size), ("test", held)):
+        for i in range(size or 0):
             try:
                 molecule_of(tasks.task(split, i))
             except pl.UserError as error:
