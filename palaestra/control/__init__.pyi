@@ -20,6 +20,10 @@ from .bandits import (
     least_share as least_share,
     suffix_failure as suffix_failure,
 )
+from .cells import (
+    steps_between as steps_between,
+    steps_from as steps_from,
+)
 from .coverage import (
     Coverage as Coverage,
 )

@@ -113,7 +113,7 @@ def describe(sim: Simulator, said: SimulatorDescription, source: str) -> Simulat
         if names and len(names) != there:
             raise UserError(f"{source} names {len(names)} {what}, and the simulator has {there}")
     base = DescribedNumbers if said.observations else DescribedGoal
-    own = {n for n in dir(base) if not n.startswith("_")} | {"agents", "action_names"}
+    own = {n for n in dir(base) if not n.startswith("_")} | {"action_names"}
     rest = {n: _passed(n) for n in dir(sim) if not n.startswith("_") and n not in own}
     if said.actions or hasattr(sim, "action_names"):
         names = tuple(said.actions) or action_words(sim)
@@ -133,10 +133,6 @@ class DescribedGoal:
 
     def __init__(self, inner: Simulator, said: SimulatorDescription):
         self.inner, self.said = inner, said
-
-    @property
-    def agents(self) -> int:
-        return self.inner.agents
 
     @property
     def about(self) -> str:

@@ -5,11 +5,11 @@ C free cells. x is a column and y a row of the drawing, from 0. Actions: 0 left,
 
 from __future__ import annotations
 
-from collections import deque
 from functools import cached_property
 
 import numpy as np
 
+from palaestra.control.cells import steps_from
 from palaestra.control.language import Quantities, Quantity
 from palaestra.errors import UserError
 from palaestra.types import need_at_least, stage, value_class
@@ -99,16 +99,7 @@ class Maze:
     @cached_property
     def _far_C(self) -> np.ndarray:
         """Steps from each cell to the goal; -1 = no way."""
-        far = np.full(len(self._cells), -1)
-        goal = self._number[self.goal]
-        far[goal], left = 0, deque([goal])
-        while left:
-            cell = left.popleft()
-            for to in self._next_CK[cell]:
-                if far[to] < 0:
-                    far[to] = far[cell] + 1
-                    left.append(to)
-        return far
+        return steps_from(self._number[self.goal], self._next_CK)
 
     def reset(self, rng: np.random.Generator, n: int) -> MazeState:
         return MazeState(cell_n=np.full(n, self._number[self.start]))

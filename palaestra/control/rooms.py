@@ -6,12 +6,12 @@ C cells, R rooms. Actions: 0 left, 1 right, 2 up, 3 down.
 
 from __future__ import annotations
 
-from collections import deque
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
+from palaestra.control.cells import steps_between
 from palaestra.types import stage, value_class
 
 Place: TypeAlias = tuple[int, int]
@@ -121,16 +121,7 @@ class Rooms:
     @cached_property
     def _far_CC(self) -> np.ndarray:
         """Steps from each cell to each other, doors open."""
-        far = np.full((len(self._places),) * 2, len(self._places))
-        for begin in range(len(self._places)):
-            far[begin, begin], left = 0, deque([begin])
-            while left:
-                cell = left.popleft()
-                for to in self._next_CK[cell]:
-                    if to >= 0 and far[begin, to] > far[begin, cell] + 1:
-                        far[begin, to] = far[begin, cell] + 1
-                        left.append(to)
-        return far
+        return steps_between(self._next_CK)
 
     def best_ways(self, obs: np.ndarray) -> np.ndarray:
         """[..., K] whether a way is on a shortest one to the next key, or else to the goal.

@@ -3,7 +3,6 @@
 C free cells. x is a column and y a row of the drawing, from 0. Actions: left, right, up, down, take, put.
 """
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -154,16 +153,7 @@ class ErrandHouse:
     @cached_property
     def _far_CC(self) -> np.ndarray:
         """Steps from each cell to each other."""
-        far = np.full((len(self.cells),) * 2, len(self.cells))
-        for begin in range(len(self.cells)):
-            far[begin, begin], left = 0, deque([begin])
-            while left:
-                cell = left.popleft()
-                for to in self._next_CK[cell]:
-                    if far[begin, to] > far[begin, cell] + 1:
-                        far[begin, to] = far[begin, cell] + 1
-                        left.append(to)
-        return far
+        return pl.control.steps_between(self._next_CK)
 
     def best_actions(self, obs: np.ndarray, goals: Sequence[str]) -> np.ndarray:
         """[m] the first action of a shortest way from observations [m, O] to one of this house's goals each;
