@@ -48,7 +48,7 @@ from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
 from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, held_out_mask
 from palaestra.tasks.sources import name_of, open_records
-from palaestra.tasks.tool_data import notes_on_tools
+from palaestra.tasks.tool_data import notes_on_tools, read_tools
 from palaestra.types import Message, Task, seed_of, stage
 
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
@@ -417,7 +417,7 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
             f"{where}: {reading.name('domain')} is {describe_value(domain)}; write text or a whole "
             "number"
         )
-    record = options.read_options(record)
+    record = read_tools(options.read_options(record), where)
     if answers and not has_other_use(record):
         record = {**record, **shown_parts(record)}
     system = _system(record, where, reading)
