@@ -1,4 +1,5 @@
-"""Pictures in a user's records: columns `image` and `images`, and parts of messages.
+"""Pictures in a user's records: columns `image` and `images`, and parts of messages. Sounds stand
+beside them in the same ways; how one is read is in `sound_data`.
 
     {"image": "photos/1.png", "prompt": "How many apples?", "answer": 3}
     {"images": ["a.png", "b.png"], "prompt": "Is <image> brighter than <image>?", "answer": "no"}
@@ -9,7 +10,8 @@ data sets of the hub have it, an image of Pillow, or a data: URL. Nothing is fet
 text in `image` that neither ends as a picture's file does nor names a file, also without its
 ending, is no picture.
 Pictures of columns stand where messages have parts {"type": "image"} that name none; else where the
-text has `<image>`, if it is there once for each; else before the first message of the user.
+text has `<image>`, if it is there once for each; else before the first message of the user, pictures
+first.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,8 +35,21 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from palaestra.errors import UserError
 from palaestra.pictures import PICTURE_MARK, Picture
+from palaestra.sounds import Sound
 from palaestra.suggest import suggestion
 from palaestra.tasks.records import Joined, Record, Records, describe_value
+from palaestra.tasks.sound_data import (
+    SOUND_COLUMNS,
+    SOUND_ENDINGS,
+    SOUND_MARK,
+    SOUND_PARTS,
+    WAV,
+    of_array,
+    read_wav,
+    sound_file,
+    sound_part,
+    unpack_sound,
+)
 from palaestra.types import Message
 
 PICTURE_COLUMNS = ("image", "images")
@@ -57,6 +72,26 @@ BITS_PER_SAMPLE = 258  # the tag of a TIFF
 HELD = 32  # pictures that are kept after they were read
 
 
+@dataclass(frozen=True)
+class MediumForm:
+    """How media of a kind stand in records."""
+
+    noun: str
+    columns: tuple[str, str]  # of one, and of several
+    parts: tuple[str, ...]  # types of parts of messages
+    mark: str  # in a text
+    endings: tuple[str, ...]  # of files that a text can only mean
+    tried: tuple[str, ...]  # endings without which a file may be named
+    example: str
+
+
+PICTURE_FORM = MediumForm("picture", PICTURE_COLUMNS, PARTS, PLACEHOLDER, ENDINGS, COMMON, "a.png")
+SOUND_FORM = MediumForm(
+    "sound", SOUND_COLUMNS, SOUND_PARTS, SOUND_MARK, SOUND_ENDINGS, WAV, "a.wav"
+)
+FORMS = (PICTURE_FORM, SOUND_FORM)
+
+
 def folder_of(records: Records, index: int) -> Path:
     """Where paths of a record begin: the folder of its file, the working folder where it has none."""
     own = records.part_of(index) if isinstance(records, Joined) else records
@@ -67,21 +102,25 @@ def folder_of(records: Records, index: int) -> Path:
 
 
 def read_pictures(record: Record, where: str, folder: Path, most: int = 0) -> Record:
-    """The record with its pictures read, in columns and in parts of messages; as it is where there
-    are none.
+    """The record with its pictures and sounds read, in columns and in parts of messages; as it is
+    where there are none.
 
     Args:
         folder: where paths begin.
         most: pixels of a picture; larger ones are made smaller. 0 = MOST_PIXELS.
     """
     read = dict[str, Any]()
-    if named := [k for k in PICTURE_COLUMNS if _holds_pictures(record.get(k), folder)]:
-        if len(named) > 1:
-            raise UserError(f"{where}: both 'image' and 'images'; keep one")
-        (name,) = named
-        value = record[name]
-        several = value if isinstance(value, list | tuple) else [value]
-        read[READ] = tuple(read_picture(v, f"{where}: {name}", folder, most) for v in several)
+    gone = set[str]()
+    for form in FORMS:
+        if named := [k for k in form.columns if _holds_media(record.get(k), folder, form)]:
+            if len(named) > 1:
+                raise UserError(f"{where}: both {' and '.join(map(repr, named))}; keep one")
+            (name,) = named
+            value = record[name]
+            several = value if isinstance(value, list | tuple) else [value]
+            media = (_read_medium(v, f"{where}: {name}", folder, most, form) for v in several)
+            read[READ] = (*read.get(READ, ()), *media)
+            gone |= set(form.columns)
     for field in ("messages", "prompt"):
         talk = record.get(field)
         if isinstance(talk, list) and any(_has_pictures(m) for m in talk):
@@ -97,15 +136,23 @@ def read_pictures(record: Record, where: str, folder: Path, most: int = 0) -> Re
         if _has_pictures(m)
         for p in m["content"]
     )
-    if READ not in read and any(_is_picture(p) and p["picture"] is None for p in parts):
+    nameless = next((f for p in parts if (f := _form_of(p)) and p["picture"] is None), None)
+    if nameless and not gone & set(nameless.columns):
+        one, several = nameless.columns
+        kind = nameless.parts[0]
         raise UserError(
-            f"{where}: a part of a message is a picture without a file, and there is no column 'image' "
-            'or \'images\'; write {"type": "image", "image": "a.png"}'
+            f"{where}: a part of a message is a {nameless.noun} without a file, and there is no column "
+            f'{one!r} or {several!r}; write {{"type": "{kind}", "{kind}": "{nameless.example}"}}'
         )
-    return {k: v for k, v in record.items() if k not in PICTURE_COLUMNS or READ not in read} | read
+    return {k: v for k, v in record.items() if k not in gone} | read
 
 
-def _holds_pictures(value: Any, folder: Path) -> bool:
+def is_form(medium: Picture, form: MediumForm) -> bool:
+    """Whether a medium is of this kind."""
+    return isinstance(medium, Sound) == (form is SOUND_FORM)
+
+
+def _holds_media(value: Any, folder: Path, form: MediumForm) -> bool:
     if value is None or (isinstance(value, list | tuple) and not value):
         return False
     if not isinstance(value, str):
@@ -115,8 +162,8 @@ def _holds_pictures(value: Any, folder: Path) -> bool:
         return False
     if "://" in text[:16] or _is_data_url(text) or IN_BASE64.fullmatch(text):
         return True
-    return text.casefold().endswith(ENDINGS) or any(
-        _is_file(folder / f"{text}{ending}") for ending in ("", *COMMON)
+    return text.casefold().endswith(form.endings) or any(
+        _is_file(folder / f"{text}{ending}") for ending in ("", *form.tried)
     )
 
 
@@ -131,13 +178,15 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _is_picture(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") in PARTS
+def _form_of(part: Any) -> MediumForm | None:
+    """The form of the medium that a part of a message is; None = it is none."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return next((f for f in FORMS if kind in f.parts), None)
 
 
 def _has_pictures(message: Any) -> bool:
     content = message.get("content") if isinstance(message, Mapping) else None
-    return isinstance(content, list) and any(map(_is_picture, content))
+    return isinstance(content, list) and any(map(_form_of, content))
 
 
 def _with_parts(message: Any, where: str, folder: Path, most: int) -> Any:
@@ -146,39 +195,40 @@ def _with_parts(message: Any, where: str, folder: Path, most: int) -> Any:
         return message
     parts = list[Any]()
     for i, part in enumerate(message["content"]):
-        if not _is_picture(part):
+        form = _form_of(part)
+        if form is None:
             parts.append(part)
             continue
         field = f"{where}.content[{i}]"
-        value = next(
-            (
-                part[k]
-                for k in ("image", "image_url", "url", "path", "base64")
-                if part.get(k) is not None
-            ),
-            None,
-        )
-        if isinstance(value, Mapping) and "url" in value:
-            value = value["url"]
-        if part.get("base64") is value and isinstance(value, str):
-            value = f"data:image;base64,{value}"
-        picture = None if value is None else read_picture(value, field, folder, most)
-        parts.append({"type": "image", "picture": picture})
+        value = _picture_part(part) if form is PICTURE_FORM else sound_part(part)
+        picture = None if value is None else _read_medium(value, field, folder, most, form)
+        parts.append({"type": form.parts[0], "picture": picture})
     return {**message, "content": parts}
 
 
-def split_content(content: Any) -> tuple[Any, tuple[Picture | None, ...]]:
-    """A content with U+FFFC in the place of pictures that `read_pictures` read, and these; as it is
-    where it is no list with such.
+def _picture_part(part: Mapping[str, Any]) -> Any:
+    """What a part of a message says of its picture; None = nothing."""
+    names = ("image", "image_url", "url", "path", "base64")
+    value = next((part[k] for k in names if part.get(k) is not None), None)
+    if isinstance(value, Mapping) and "url" in value:
+        value = value["url"]
+    if part.get("base64") is value and isinstance(value, str):
+        value = f"data:image;base64,{value}"
+    return value
+
+
+def split_content(content: Any) -> tuple[Any, tuple[Picture | str, ...]]:
+    """A content with U+FFFC in the place of media that `read_pictures` read, and these, or the mark
+    of those that name no file; as it is where it is no list with such.
     """
-    if not (isinstance(content, list) and any(map(_is_picture, content))):
+    if not (isinstance(content, list) and any(map(_form_of, content))):
         return content, ()
-    parts = [{"type": "text", "text": PICTURE_MARK} if _is_picture(p) else p for p in content]
-    return parts, tuple(p["picture"] for p in content if _is_picture(p))
+    parts = [{"type": "text", "text": PICTURE_MARK} if _form_of(p) else p for p in content]
+    return parts, tuple(p["picture"] or f.mark for p in content if (f := _form_of(p)))
 
 
 def with_pictures(
-    content: str, pictures: Sequence[Picture | None], role: str, where: str
+    content: str, pictures: Sequence[Picture | str], role: str, where: str
 ) -> Message:
     """A message of parts. Where all name their pictures it has these; where none does, `place_pictures`
     puts those of the columns at their places. Raises UserError for a mixture, and for the assistant.
@@ -186,14 +236,18 @@ def with_pictures(
     if not pictures:
         return Message(role=role, content=content)
     if role == "assistant":
-        raise UserError(f"{where} is the assistant's and has a picture; it writes text alone")
+        raise UserError(
+            f"{where} is the assistant's and has a picture or a sound; it writes text alone"
+        )
     if content.count(PICTURE_MARK) != len(pictures):
         raise UserError(
             f"{where}: the text has the character U+FFFC, which stands for a picture; leave it out"
         )
-    known = tuple(p for p in pictures if p is not None)
+    known = tuple(p for p in pictures if isinstance(p, Picture))
     if not known:
-        return Message(role=role, content=content.replace(PICTURE_MARK, PLACEHOLDER))
+        first, *rest = content.split(PICTURE_MARK)
+        marked = (f"{mark}{text}" for mark, text in zip(pictures, rest, strict=True))
+        return Message(role=role, content=first + "".join(marked))
     if len(known) < len(pictures):
         raise UserError(f"{where} has pictures that name a file and others that do not; name all")
     return Message(role=role, content=content, pictures=known)
@@ -211,28 +265,79 @@ def place_pictures(prompt: Sequence[Message], record: Record, where: str) -> tup
         raise UserError(
             f"{where}: the text has the character U+FFFC, which stands for a picture; leave it out"
         )
-    if n := text.count(PLACEHOLDER):
-        if n != len(mine):
+    of_form = {f: [p for p in mine if is_form(p, f)] for f in FORMS}
+    marked = {f: text.count(f.mark) for f, media in of_form.items() if media}
+    for form, n in marked.items():
+        if n and n != len(of_form[form]):
             raise UserError(
-                f"{where}: pictures in a column: {len(mine)}, and places for them: {n} (each "
-                f"{PLACEHOLDER} in a text, each part {{'type': 'image'}} without a file); write one "
-                "place for each picture, or none"
+                f"{where}: {form.noun}s in a column: {len(of_form[form])}, and places for them: {n} (each "
+                f"{form.mark} in a text, each part {{'type': {form.parts[0]!r}}} without a file); write "
+                f"one place for each {form.noun}, or none"
             )
-        rest = iter(mine)
-        return tuple(
-            replace(
-                m,
-                content=m.content.replace(PLACEHOLDER, PICTURE_MARK),
-                pictures=tuple(next(rest) for _ in range(m.content.count(PLACEHOLDER))),
-            )
-            for m in prompt
-        )
-    first = next((i for i, m in enumerate(prompt) if m.role == "user"), None)
+    in_text = {f.mark: iter(of_form[f]) for f, n in marked.items() if n}
+    placed = tuple(_placed(m, in_text) for m in prompt) if in_text else tuple(prompt)
+    if not (before := [p for f, n in marked.items() if not n for p in of_form[f]]):
+        return placed
+    first = next((i for i, m in enumerate(placed) if m.role == "user"), None)
     if first is None:
         raise UserError(f"{where}: there is no message of the user for its pictures")
-    content = PICTURE_MARK * len(mine) + prompt[first].content
-    shown = replace(prompt[first], content=content, pictures=tuple(mine))
-    return (*prompt[:first], shown, *prompt[first + 1 :])
+    content = PICTURE_MARK * len(before) + placed[first].content
+    shown = replace(placed[first], content=content, pictures=(*before, *placed[first].pictures))
+    return (*placed[:first], shown, *placed[first + 1 :])
+
+
+def _placed(message: Message, in_text: Mapping[str, Iterator[Picture]]) -> Message:
+    """The message with the next media in the place of each mark."""
+    marks = re.compile("|".join(map(re.escape, in_text)))
+    shown = tuple(next(in_text[m[0]]) for m in marks.finditer(message.content))
+    return replace(message, content=marks.sub(PICTURE_MARK, message.content), pictures=shown)
+
+
+def _read_medium(value: Any, where: str, folder: Path, most: int, form: MediumForm) -> Picture:
+    return (
+        read_picture(value, where, folder, most)
+        if form is PICTURE_FORM
+        else read_sound(value, where, folder)
+    )
+
+
+def read_sound(value: Any, where: str, folder: Path) -> Sound:
+    """One sound in any of the forms of `sound_data`. Raises UserError."""
+    if isinstance(value, Sound):
+        return value
+    if isinstance(value, Mapping):  # of data sets
+        if value.get("array") is not None:
+            return of_array(value, where)
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes | bytearray):
+        return read_wav(bytes(value), where)
+    text = _plain_text(value, where, "sound")
+    if _is_data_url(text):
+        return read_wav(unpack_sound(text, where), where)
+    if IN_BASE64.fullmatch(text):
+        raise UserError(
+            f"{where} is a sound in base64, {text[:20]!r}...; write data:audio/wav;base64,... before it"
+        )
+    path = _find(text, where, folder, "sound")
+    with _explain(f"{where}: {path}"):
+        stat = path.stat()
+        return sound_file(path, stat.st_mtime_ns, stat.st_size)
+
+
+def _plain_text(value: Any, where: str, noun: str) -> str:
+    """The text of a path or URL. Raises UserError for something else, and for a URL of the net."""
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(
+            f"{where} is {describe_value(value)}; write the path of a {noun}, beside the file of the "
+            "record"
+        )
+    text = value.strip()
+    if "://" in text[:16] and not LOCAL.match(text):
+        raise UserError(
+            f"{where} is the URL {text[:60]!r}, and nothing is fetched from the net; download the "
+            f"{noun} and write its path"
+        )
+    return text
 
 
 def read_picture(value: Any, where: str, folder: Path, most: int = 0) -> Picture:
@@ -249,12 +354,7 @@ def read_picture(value: Any, where: str, folder: Path, most: int = 0) -> Picture
             return from_pillow(value, most)
     if isinstance(value, bytes | bytearray):
         return _decode(bytes(value), where, most)
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(
-            f"{where} is {describe_value(value)}; write the path of a picture, beside the file of the "
-            "record"
-        )
-    text = value.strip()
+    text = _plain_text(value, where, "picture")
     if _is_data_url(text):
         return _decode(_unpack(text, where), where, most)
     if IN_BASE64.fullmatch(text):
@@ -262,18 +362,13 @@ def read_picture(value: Any, where: str, folder: Path, most: int = 0) -> Picture
             f"{where} is a picture in base64, {text[:20]!r}...; write data:image/png;base64,... before "
             "it"
         )
-    if "://" in text[:16] and not LOCAL.match(text):
-        raise UserError(
-            f"{where} is the URL {text[:60]!r}, and nothing is fetched from the net; download the "
-            "picture and write its path"
-        )
-    path = _find(text, where, folder)
+    path = _find(text, where, folder, "picture")
     with _explain(f"{where}: {path}"):
         stat = path.stat()
         return _from_file(path, stat.st_mtime_ns, stat.st_size, most)
 
 
-def _find(text: str, where: str, folder: Path) -> Path:
+def _find(text: str, where: str, folder: Path, noun: str) -> Path:
     """The file of a path or a file:// URL. Raises UserError where there is none."""
     if LOCAL.match(text):
         text = unquote(LOCAL.sub("", text))
@@ -286,11 +381,11 @@ def _find(text: str, where: str, folder: Path) -> Path:
     near = ""
     with suppress(OSError):  # its name is too long, or the folder may not be read
         if path.is_dir():
-            raise UserError(f"{where}: {str(path)!r} is a folder; write the path of a picture")
+            raise UserError(f"{where}: {str(path)!r} is a folder; write the path of a {noun}")
         names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         near = suggestion(path.name, names)
     raise UserError(
-        f"{where}: no picture {str(path)[:200]!r}{near}; paths begin at the folder of the record's file"
+        f"{where}: no {noun} {str(path)[:200]!r}{near}; paths begin at the folder of the record's file"
     )
 
 
