@@ -1,8 +1,10 @@
-"""Pictures in a user's records: columns `image` and `images`, and parts of messages.
+"""Pictures and videos in a user's records: columns `image` and `images`, `video` and `videos`, and
+parts of messages.
 
     {"image": "photos/1.png", "prompt": "How many apples?", "answer": 3}
     {"images": ["a.png", "b.png"], "prompt": "Is <image> brighter than <image>?", "answer": "no"}
     {"messages": [{"role": "user", "content": [{"type": "image", "image": "a.png"}, {"type": "text", "text": "..."}]}]}
+    {"video": "clips/1.gif", "image": "now.png", "prompt": "What is next?", "answer": "stir"}
 
 A picture is a path (relative to the record's file), bytes of a file, {"bytes": ..., "path": ...} as
 data sets of the hub have it, an image of Pillow, or a data: URL. Nothing is fetched from the net. A
@@ -10,6 +12,10 @@ text in `image` that neither ends as a picture's file does nor names a file, als
 ending, is no picture.
 Pictures of columns stand where messages have parts {"type": "image"} that name none; else where the
 text has `<image>`, if it is there once for each; else before the first message of the user.
+
+A video is an animated file, a folder of frames, or a list of pictures; see `palaestra.tasks.video_data`.
+Some of its frames become pictures of the prompt. In a text it stands at `<video>`, else before the
+pictures of columns.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -35,11 +41,23 @@ from palaestra.errors import UserError
 from palaestra.pictures import PICTURE_MARK, Picture
 from palaestra.suggest import suggestion
 from palaestra.tasks.records import Joined, Record, Records, describe_value
+from palaestra.tasks.video_data import (
+    ANIMATED,
+    CONTAINERS,
+    MOST_FRAMES,
+    VIDEO_COLUMNS,
+    VIDEO_PARTS,
+    VIDEO_PLACEHOLDER,
+    decode_frames,
+    frame_places,
+    frames_in_folder,
+)
 from palaestra.types import Message
 
 PICTURE_COLUMNS = ("image", "images")
 LOCAL = re.compile(r"file://(?:localhost(?=/))?", re.IGNORECASE)  # before the path of a URL
 READ = "<pictures>"  # where a record that was read has them
+CLIPS = "<clips>"  # and the frames of its videos
 COMMON = (".png", ".jpg", ".jpeg", ".webp")
 ENDINGS = (
     *COMMON, ".apng", ".avif", ".bmp", ".dib", ".gif", ".heic", ".heif", ".ico", ".j2k", ".jfif",
@@ -54,7 +72,7 @@ PLACEHOLDER = "<image>"  # where a picture of a column stands in a text
 PARTS = ("image", "image_url", "input_image")  # types of parts that are pictures
 MOST_PIXELS = 1_000_000  # of a picture; larger ones are made smaller
 BITS_PER_SAMPLE = 258  # the tag of a TIFF
-HELD = 32  # pictures that are kept after they were read
+HELD, HELD_CLIPS = 32, 4  # pictures, and videos, that are kept after they were read
 
 
 def folder_of(records: Records, index: int) -> Path:
@@ -66,46 +84,90 @@ def folder_of(records: Records, index: int) -> Path:
     return path.parent if path.is_file() else Path()
 
 
-def read_pictures(record: Record, where: str, folder: Path, most: int = 0) -> Record:
-    """The record with its pictures read, in columns and in parts of messages; as it is where there
-    are none.
+def read_pictures(
+    record: Record, where: str, folder: Path, most: int = 0, frames: int = 0
+) -> Record:
+    """The record with its pictures and the frames of its videos read, in columns and in parts of
+    messages; as it is where there are none.
 
     Args:
         folder: where paths begin.
         most: pixels of a picture; larger ones are made smaller. 0 = MOST_PIXELS.
+        frames: of a video; 0 = MOST_FRAMES.
     """
-    read = dict[str, Any]()
-    if named := [k for k in PICTURE_COLUMNS if _holds_pictures(record.get(k), folder)]:
-        if len(named) > 1:
-            raise UserError(f"{where}: both 'image' and 'images'; keep one")
-        (name,) = named
+    read, names = dict[str, Any](), dict[str, tuple[str, ...]]()
+    if name := _column(record, PICTURE_COLUMNS, _holds_pictures, where, folder):
         value = record[name]
         several = value if isinstance(value, list | tuple) else [value]
         read[READ] = tuple(read_picture(v, f"{where}: {name}", folder, most) for v in several)
+        names[READ] = PICTURE_COLUMNS
+    if name := _column(record, VIDEO_COLUMNS, _holds_video, where, folder):
+        value = record[name]
+        several = value if name == "videos" and isinstance(value, list | tuple) else [value]
+        read[CLIPS] = tuple(
+            read_video(v, f"{where}: {name}", folder, most, frames) for v in several
+        )
+        names[CLIPS] = VIDEO_COLUMNS
     for field in ("messages", "prompt"):
         talk = record.get(field)
         if isinstance(talk, list) and any(_has_pictures(m) for m in talk):
             read[field] = [
-                _with_parts(m, f"{where}: {field}[{i}]", folder, most) for i, m in enumerate(talk)
+                _with_parts(m, f"{where}: {field}[{i}]", folder, most, frames)
+                for i, m in enumerate(talk)
             ]
     if not read:
         return record
-    parts = (
+    _check_bare(read, where)
+    gone = {k for columns in names.values() for k in columns}
+    return {k: v for k, v in record.items() if k not in gone} | read
+
+
+def _column(
+    record: Record,
+    columns: Sequence[str],
+    holds: Callable[[Any, Path], bool],
+    where: str,
+    folder: Path,
+) -> str:
+    """The one of two columns that holds something; "" = neither. Raises UserError where both do."""
+    named = [k for k in columns if holds(record.get(k), folder)]
+    if len(named) > 1:
+        raise UserError(f"{where}: both {' and '.join(map(repr, columns))}; keep one")
+    return named[0] if named else ""
+
+
+def _check_bare(read: Record, where: str) -> None:
+    """Raises UserError where a part names no file, and there is no column that would."""
+    parts = [
         p
         for f in ("messages", "prompt")
         for m in read.get(f, ())
         if _has_pictures(m)
         for p in m["content"]
-    )
-    if READ not in read and any(_is_picture(p) and p["picture"] is None for p in parts):
-        raise UserError(
-            f"{where}: a part of a message is a picture without a file, and there is no column 'image' "
-            'or \'images\'; write {"type": "image", "image": "a.png"}'
-        )
-    return {k: v for k, v in record.items() if k not in PICTURE_COLUMNS or READ not in read} | read
+    ]
+    for key, types, what, columns, example in (
+        (READ, PARTS, "picture", PICTURE_COLUMNS, '{"type": "image", "image": "a.png"}'),
+        (CLIPS, VIDEO_PARTS, "video", VIDEO_COLUMNS, '{"type": "video", "video": "a.gif"}'),
+    ):
+        if key not in read and any(_is_part(p, types) and p["picture"] is None for p in parts):
+            raise UserError(
+                f"{where}: a part of a message is a {what} without a file, and there is no column "
+                f"{' or '.join(map(repr, columns))}; write {example}"
+            )
 
 
 def _holds_pictures(value: Any, folder: Path) -> bool:
+    exists = lambda text: any(_is_file(folder / f"{text}{ending}") for ending in ("", *COMMON))
+    return _holds(value, ENDINGS, exists)
+
+
+def _holds_video(value: Any, folder: Path) -> bool:
+    exists = lambda text: _is_file(folder / text) or _is_folder(folder / text)
+    return _holds(value, (*ANIMATED, *CONTAINERS), exists)
+
+
+def _holds(value: Any, endings: tuple[str, ...], exists: Callable[[str], bool]) -> bool:
+    """Whether a column's value is meant as a file. A text is if it ends so, or names one."""
     if value is None or (isinstance(value, list | tuple) and not value):
         return False
     if not isinstance(value, str):
@@ -115,9 +177,7 @@ def _holds_pictures(value: Any, folder: Path) -> bool:
         return False
     if "://" in text[:16] or _is_data_url(text) or IN_BASE64.fullmatch(text):
         return True
-    return text.casefold().endswith(ENDINGS) or any(
-        _is_file(folder / f"{text}{ending}") for ending in ("", *COMMON)
-    )
+    return text.casefold().endswith(endings) or exists(text)
 
 
 def _is_data_url(text: str) -> bool:
@@ -131,8 +191,19 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _is_part(part: Any, types: Sequence[str]) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in types
+
+
 def _is_picture(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") in PARTS
+    return _is_part(part, (*PARTS, *VIDEO_PARTS))
 
 
 def _has_pictures(message: Any) -> bool:
@@ -140,41 +211,52 @@ def _has_pictures(message: Any) -> bool:
     return isinstance(content, list) and any(map(_is_picture, content))
 
 
-def _with_parts(message: Any, where: str, folder: Path, most: int) -> Any:
-    """The message with the pictures of its parts under "picture", None where a part names none."""
+def _with_parts(message: Any, where: str, folder: Path, most: int, frames: int) -> Any:
+    """The message with the pictures of its parts under "picture", None where a part names none. A
+    video is a part for each of its frames.
+    """
     if not _has_pictures(message):
         return message
     parts = list[Any]()
     for i, part in enumerate(message["content"]):
-        if not _is_picture(part):
-            parts.append(part)
-            continue
         field = f"{where}.content[{i}]"
-        value = next(
-            (
-                part[k]
-                for k in ("image", "image_url", "url", "path", "base64")
-                if part.get(k) is not None
-            ),
-            None,
-        )
-        if isinstance(value, Mapping) and "url" in value:
-            value = value["url"]
-        if part.get("base64") is value and isinstance(value, str):
-            value = f"data:image;base64,{value}"
-        picture = None if value is None else read_picture(value, field, folder, most)
-        parts.append({"type": "image", "picture": picture})
+        if _is_part(part, VIDEO_PARTS):
+            value = _named(part, ("video", "video_url", "url", "path"))
+            clip = (None,) if value is None else read_video(value, field, folder, most, frames)
+            parts += [{"type": "video", "picture": p} for p in clip]
+        elif _is_part(part, PARTS):
+            value = _named(part, ("image", "image_url", "url", "path", "base64"))
+            if part.get("base64") is value and isinstance(value, str):
+                value = f"data:image;base64,{value}"
+            picture = None if value is None else read_picture(value, field, folder, most)
+            parts.append({"type": "image", "picture": picture})
+        else:
+            parts.append(part)
     return {**message, "content": parts}
+
+
+def _named(part: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """What a part names, in one of the forms that others write; None = nothing."""
+    value = next((part[k] for k in names if part.get(k) is not None), None)
+    return value["url"] if isinstance(value, Mapping) and "url" in value else value
 
 
 def split_content(content: Any) -> tuple[Any, tuple[Picture | None, ...]]:
     """A content with U+FFFC in the place of pictures that `read_pictures` read, and these; as it is
-    where it is no list with such.
+    where it is no list with such. A video without a file is `<video>`.
     """
     if not (isinstance(content, list) and any(map(_is_picture, content))):
         return content, ()
-    parts = [{"type": "text", "text": PICTURE_MARK} if _is_picture(p) else p for p in content]
-    return parts, tuple(p["picture"] for p in content if _is_picture(p))
+    parts, pictures = list[Any](), list[Picture | None]()
+    for p in content:
+        if _is_part(p, VIDEO_PARTS) and p["picture"] is None:
+            parts.append({"type": "text", "text": VIDEO_PLACEHOLDER})
+        elif _is_picture(p):
+            parts.append({"type": "text", "text": PICTURE_MARK})
+            pictures.append(p["picture"])
+        else:
+            parts.append(p)
+    return parts, tuple(pictures)
 
 
 def with_pictures(
@@ -200,9 +282,12 @@ def with_pictures(
 
 
 def place_pictures(prompt: Sequence[Message], record: Record, where: str) -> tuple[Message, ...]:
-    """The messages with the pictures of the record's columns."""
-    mine = record.get(READ, ())
-    if not mine:
+    """The messages with the pictures of the record's columns, and the frames of its videos."""
+    kinds = {
+        VIDEO_PLACEHOLDER: tuple(record.get(CLIPS, ())),
+        PLACEHOLDER: tuple((p,) for p in record.get(READ, ())),
+    }
+    if not any(kinds.values()):
         return tuple(prompt)
     if any(m.pictures for m in prompt):
         raise UserError(f"{where}: pictures in messages and in a column; keep one")
@@ -211,28 +296,99 @@ def place_pictures(prompt: Sequence[Message], record: Record, where: str) -> tup
         raise UserError(
             f"{where}: the text has the character U+FFFC, which stands for a picture; leave it out"
         )
-    if n := text.count(PLACEHOLDER):
-        if n != len(mine):
-            raise UserError(
-                f"{where}: pictures in a column: {len(mine)}, and places for them: {n} (each "
-                f"{PLACEHOLDER} in a text, each part {{'type': 'image'}} without a file); write one "
-                "place for each picture, or none"
-            )
-        rest = iter(mine)
-        return tuple(
-            replace(
-                m,
-                content=m.content.replace(PLACEHOLDER, PICTURE_MARK),
-                pictures=tuple(next(rest) for _ in range(m.content.count(PLACEHOLDER))),
-            )
-            for m in prompt
-        )
-    first = next((i for i, m in enumerate(prompt) if m.role == "user"), None)
+    placed = {mark: mine for mark, mine in kinds.items() if mine and mark in text}
+    for mark, mine in placed.items():
+        _check_places(mark, len(mine), text.count(mark), where)
+    rest = {mark: iter(mine) for mark, mine in placed.items()}
+    marks = re.compile("|".join(map(re.escape, placed)) or "(?!)")
+    messages = [_fill(m, marks, rest) for m in prompt]
+    before = tuple(p for k, mine in kinds.items() if k not in placed for some in mine for p in some)
+    if not before:
+        return tuple(messages)
+    first = next((i for i, m in enumerate(messages) if m.role == "user"), None)
     if first is None:
         raise UserError(f"{where}: there is no message of the user for its pictures")
-    content = PICTURE_MARK * len(mine) + prompt[first].content
-    shown = replace(prompt[first], content=content, pictures=tuple(mine))
-    return (*prompt[:first], shown, *prompt[first + 1 :])
+    asked = messages[first]
+    messages[first] = replace(
+        asked,
+        content=PICTURE_MARK * len(before) + asked.content,
+        pictures=(*before, *asked.pictures),
+    )
+    return tuple(messages)
+
+
+def _check_places(mark: str, there: int, places: int, where: str) -> None:
+    if there != places:
+        what, kind = ("videos", "video") if mark == VIDEO_PLACEHOLDER else ("pictures", "image")
+        raise UserError(
+            f"{where}: {what} in a column: {there}, and places for them: {places} (each {mark} in a "
+            f"text, each part {{'type': {kind!r}}} without a file); write one place for each "
+            f"{'video' if kind == 'video' else 'picture'}, or none"
+        )
+
+
+def _fill(
+    message: Message,
+    marks: re.Pattern[str],
+    rest: Mapping[str, Iterator[tuple[Picture, ...]]],
+) -> Message:
+    """A message with the next pictures at its placeholders."""
+    pictures = list[Picture]()
+
+    def place(match: re.Match[str]) -> str:
+        some = next(rest[match[0]])
+        pictures.extend(some)
+        return PICTURE_MARK * len(some)
+
+    content = marks.sub(place, message.content)
+    return replace(message, content=content, pictures=tuple(pictures)) if pictures else message
+
+
+def read_video(
+    value: Any, where: str, folder: Path, most: int = 0, frames: int = 0
+) -> tuple[Picture, ...]:
+    """The frames of one video that a model is shown, in any of the forms above. Raises UserError."""
+    n = frames or MOST_FRAMES
+    if isinstance(value, Mapping):  # of data sets
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, list | tuple):
+        if not value:
+            raise UserError(f"{where} is an empty list; a video has one frame or more")
+        chosen = [value[i] for i in frame_places(len(value), n)]
+        return tuple(read_picture(v, where, folder, most) for v in chosen)
+    if isinstance(value, bytes | bytearray):
+        return _from_frames(bytes(value), where, most, n)
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(
+            f"{where} is {describe_value(value)}; write the path of an animated file or of a folder of "
+            "frames, or a list of pictures"
+        )
+    text = value.strip()
+    if _is_data_url(text):
+        return _from_frames(_unpack(text, where), where, most, n)
+    if "://" in text[:16] and not LOCAL.match(text):
+        raise UserError(
+            f"{where} is the URL {text[:60]!r}, and nothing is fetched from the net; download the "
+            "video and write its path"
+        )
+    local = unquote(LOCAL.sub("", text)) if LOCAL.match(text) else text
+    if _is_folder(inside := folder / local):
+        files = frames_in_folder(inside, ENDINGS, n, where)
+        return tuple(read_picture(str(p.resolve()), where, folder, most) for p in files)
+    path = _find(text, where, folder, "video")
+    with _explain(f"{where}: {path}"):
+        stat = path.stat()
+        return _from_video(path, stat.st_mtime_ns, stat.st_size, most, n)
+
+
+@lru_cache(HELD_CLIPS)
+def _from_video(path: Path, changed: int, size: int, most: int, n: int) -> tuple[Picture, ...]:
+    return tuple(from_pillow(x, most) for x in decode_frames(path.read_bytes(), n, str(path)))
+
+
+def _from_frames(data: bytes, where: str, most: int, n: int) -> tuple[Picture, ...]:
+    with _explain(where):
+        return tuple(from_pillow(x, most) for x in decode_frames(data, n, where))
 
 
 def read_picture(value: Any, where: str, folder: Path, most: int = 0) -> Picture:
@@ -273,7 +429,7 @@ def read_picture(value: Any, where: str, folder: Path, most: int = 0) -> Picture
         return _from_file(path, stat.st_mtime_ns, stat.st_size, most)
 
 
-def _find(text: str, where: str, folder: Path) -> Path:
+def _find(text: str, where: str, folder: Path, what: str = "picture") -> Path:
     """The file of a path or a file:// URL. Raises UserError where there is none."""
     if LOCAL.match(text):
         text = unquote(LOCAL.sub("", text))
@@ -286,11 +442,11 @@ def _find(text: str, where: str, folder: Path) -> Path:
     near = ""
     with suppress(OSError):  # its name is too long, or the folder may not be read
         if path.is_dir():
-            raise UserError(f"{where}: {str(path)!r} is a folder; write the path of a picture")
+            raise UserError(f"{where}: {str(path)!r} is a folder; write the path of a {what}")
         names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         near = suggestion(path.name, names)
     raise UserError(
-        f"{where}: no picture {str(path)[:200]!r}{near}; paths begin at the folder of the record's file"
+        f"{where}: no {what} {str(path)[:200]!r}{near}; paths begin at the folder of the record's file"
     )
 
 

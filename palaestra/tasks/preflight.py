@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.tasks.picture_data import PICTURE_COLUMNS
+from palaestra.tasks.video_data import VIDEO_COLUMNS
 from palaestra.types import Task
 
 EXCERPT = 50  # characters
@@ -129,7 +130,7 @@ class Preflight:
         self.faults.setdefault(name, FaultCount()).count(index)
 
     def _pictures(self, i: int, task: Task) -> None:
-        named = (task.meta.get(name) for name in PICTURE_COLUMNS)
+        named = (task.meta.get(name) for name in (*PICTURE_COLUMNS, *VIDEO_COLUMNS))
         text = next((x for x in named if isinstance(x, str) and x.strip()), "")
         if any(m.pictures for m in task.prompt):
             self._count("pictures", i)
