@@ -47,7 +47,9 @@ def sha256(part: Any) -> str:
 # ---- configuration
 
 # settings that are told where they are not at their default
-ONLY_WHERE_SAID = ("lora_alpha", "lora_targets", "skip_bad", "max_prompt_tokens", "max_pixels")
+ONLY_WHERE_SAID = (
+    "lora_alpha", "lora_targets", "skip_bad", "max_prompt_tokens", "max_pixels", "max_frames",
+)  # fmt: skip
 
 
 def configuration(

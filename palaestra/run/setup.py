@@ -369,6 +369,10 @@ def check_problem_settings(settings: Settings) -> None:
             raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
     if settings.max_pixels:
         raise UserError("--max-pixels needs --data: it makes pictures of your own smaller")
+    if settings.max_frames:
+        raise UserError(
+            "--max-frames needs --data: it says how many frames of your videos are shown"
+        )
 
 
 def bench_of(
@@ -404,6 +408,7 @@ def bench_of(
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
             pixels=settings.max_pixels,
+            frames=settings.max_frames,
             instruction=instruction,
             recipe=recipe,
         )

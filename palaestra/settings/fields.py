@@ -120,6 +120,14 @@ class ProblemSettings:
         least=0,
         use=PLAYED,
     )
+    max_frames: int = setting(
+        0,
+        "show at most N frames of a video of --data, taken at equal distances",
+        metavar="N",
+        means="16",
+        least=0,
+        use=PLAYED,
+    )
     reward: str = setting(
         "",
         "your own reward function, a verifier of `palaestra score --list`, or a weighted sum: "

@@ -20,7 +20,7 @@ import math
 import os
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -86,6 +86,7 @@ class FileTasks:
     by_line: bool = False
     shown: tuple[str, ...] = ()
     max_pixels: int = 0  # of a picture, which is made smaller; 0 = a million
+    max_frames: int = field(default=0, repr=False)  # of a video; 0 = 16
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.path))
@@ -174,8 +175,8 @@ class FileTasks:
 
     def splits(self) -> Mapping[str, SplitRecords]:
         """The records of each split, less the omissions."""
-        where = (self.path, self.test, self.answers, os.getcwd())
-        how = (*where, self.columns, self.skip, self.by_line, self.shown, self.max_pixels)
+        where = (self.path, self.test, self.answers, os.getcwd(), self.columns, self.skip)
+        how = (*where, self.by_line, self.shown, self.max_pixels, self.max_frames)
         return load(*how) if not self.omissions else load_without(self.omissions, *how)
 
 
@@ -234,7 +235,7 @@ class Scan:
 @lru_cache(maxsize=16)
 def load(
     path: str, test: str, answers: bool, folder: str, columns: str = "", skip: str = "",
-    by_line: bool = False, shown: tuple[str, ...] = (), pixels: int = 0,
+    by_line: bool = False, shown: tuple[str, ...] = (), pixels: int = 0, frames: int = 0,
 ) -> Mapping[str, SplitRecords]:  # fmt: skip
     """Reads and checks every record once, and decides who is held out. `folder` is where relative
     paths start.
@@ -249,7 +250,7 @@ def load(
     trained = _only(path, opened, "train")
     if beside is None:
         check_rows(path, trained)
-    how = (answers, columns, skip, shown, pixels)
+    how = (answers, columns, skip, shown, pixels, frames)
     rows = scan(trained, *how)
     if beside is not None:
         held = scan(beside, *how)
@@ -283,12 +284,12 @@ def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
 
 def scan(
     records: Records, answers: bool, columns: str = "", skip: str = "",
-    shown: tuple[str, ...] = (), pixels: int = 0,
+    shown: tuple[str, ...] = (), pixels: int = 0, frames: int = 0,
 ) -> Scan:  # fmt: skip
     """One pass: every record is checked and looked at for silent faults, and what the split needs is
     kept (42 bytes a record).
     """
-    converted = convert(records, columns, answers, pixels)
+    converted = convert(records, columns, answers, pixels, frames)
     prompts, ids, splits, answered = array("Q"), array("Q"), array("b"), array("b")
     rows, choices, tools = array("q"), False, set[str]()
     seen, faults = Preflight(exact=answers), RecordFaults()
@@ -304,8 +305,7 @@ def scan(
         rows.append(i)
         beside = (str(task.meta.get(column, "")) for column in shown)
         said = (x for m in task.prompt for x in (m.role, m.content, *digests((m,))))
-        prompt = seed_of(("prompt", *said, *beside))
-        prompts.append(prompt)
+        prompts.append(seed_of(("prompt", *said, *beside)))
         ids.append(seed_of((task.id,)))
         splits.append(split)
         answered.append(task.answer is not None)
