@@ -17,6 +17,9 @@ from .evaluation import (
     judge_held_out as judge_held_out,
     vote_key as vote_key,
 )
+from .media_exam import (
+    MediaExam as MediaExam,
+)
 from .merging import (
     Merged as Merged,
 )

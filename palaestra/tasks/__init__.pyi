@@ -19,6 +19,12 @@ from .files import (
 from .gym import (
     Gym as Gym,
 )
+from .media import (
+    ControlledDraw as ControlledDraw,
+    ControlledTasks as ControlledTasks,
+    MediaControl as MediaControl,
+    media_of as media_of,
+)
 from .mixture import (
     Mixture as Mixture,
     part_task as part_task,

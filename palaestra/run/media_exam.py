@@ -1,0 +1,62 @@
+"""Whether a model uses the pictures and sounds of held-out problems, or answers without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from palaestra.errors import UserError
+from palaestra.rollout.collect import Sample
+from palaestra.run.evaluation import attempt_tasks, bounds_of_pay, chosen_tasks, judge_held_out
+from palaestra.tasks.media import MediaControl, media_of
+from palaestra.types import need_at_least, stage
+
+if TYPE_CHECKING:
+    from palaestra.run.context import RunContext
+
+CONDITIONS = {
+    "kept": MediaControl(),
+    "removed": MediaControl("removed"),
+    "swapped": MediaControl("swapped"),
+    "no question": MediaControl(question=False),
+}
+
+
+@stage
+class MediaExam:
+    """Greedy answers to held-out problems as they are, without their media, with those of another
+    problem, and without the words of the question; records of `HeldOut.json` by condition, and
+    "used", the mean of "kept" less that of "removed".
+
+    Args:
+        n: problems, at most.
+        conditions: some of "kept", "removed", "swapped" and "no question"; "kept" is among them.
+    """
+
+    n: int = 128
+    conditions: tuple[str, ...] = tuple(CONDITIONS)
+
+    def __post_init__(self) -> None:
+        need_at_least(self, n=1)
+        if not {"kept"} <= set(self.conditions) <= set(CONDITIONS):
+            raise UserError(
+                f"conditions are 'kept' and some of {', '.join(CONDITIONS)}, not {self.conditions}"
+            )
+
+    async def __call__(self, ctx: RunContext) -> Mapping[str, Any]:
+        n = min(self.n, ctx.plan.evaluate) or self.n  # a run measures on no more
+        source = ctx.bench.tasks
+        numbers = chosen_tasks(ctx.bench, n)
+        if not any(media_of(source.task("test", i)) for i in numbers):
+            return {"without": len(numbers)}
+        records: dict[str, Any] = {}
+        for name in self.conditions:
+            there = replace(ctx.bench, tasks=CONDITIONS[name].tasks(source))
+            groups = await attempt_tasks(
+                ctx.with_bench(there), n, Sample(n=1, temperature=0.0), label=f"media {name}"
+            )
+            records[name] = judge_held_out(groups, bounds_of_pay(ctx.bench)).json()
+        if "removed" in records:
+            records["used"] = records["kept"]["mean"] - records["removed"]["mean"]
+        return records
