@@ -19,9 +19,10 @@ class OrderExam:
         "shuffled"     in an order drawn at random
         "adjusted"     in the policy's order, greedily; the small reranker's where it names no passage
         "best of N"    in the best of the small reranker's order and N - 1 drawn ones, which no method can know
-        "alone"        without small reranker and policy: windows over all candidates, and "alone calls" of them
+        "alone"        by windows over all candidates, without small reranker and policy; "alone calls" of them
 
-    and without the large reranker: "first stage", "small only", "order only" (the policy's order as
+    with another large reranker, for which no order was learned: "other, small" and "other, adjusted"; and
+    without any: "first stage", "small only", "order only" (the policy's order as
     the ranking). "recall" is the share of relevant passages among those that the large reranker reads.
 
     Args:
@@ -30,6 +31,7 @@ class OrderExam:
         n: queries, at most.
         best: N; below 2 none are drawn.
         alone: whether the large reranker ranks alone too, which costs many calls.
+        other: another large reranker, which nobody was trained for.
     """
 
     pre: orders.PreRank
@@ -37,6 +39,7 @@ class OrderExam:
     n: int = 64
     best: int = 8
     alone: bool = True
+    other: orders.LargeReranker | None = None
 
     async def __call__(self, ctx: Any) -> Mapping[str, Any]:
         n = min(self.n, ctx.plan.evaluate) or self.n  # a run measures on no more
@@ -91,7 +94,25 @@ class OrderExam:
             "unnamed": float(not written),
             "unread": float(np.mean([not read for _, read in results])),
         }
+        if self.other is not None:
+            row |= await self._transferred(ctx, task, small, own, written or own)
         return row | (await self._alone(ctx, task, first) if self.alone else {})
+
+    async def _transferred(
+        self,
+        ctx: Any,
+        task: pl.Task,
+        small: orders.Passages,
+        own: tuple[int, ...],
+        adjusted: tuple[int, ...],
+    ) -> dict[str, float]:
+        """The other large reranker on the small one's order and on the policy's."""
+        assert self.other is not None
+        row = dict[str, float]()
+        for name, order in (("other, small", own), ("other, adjusted", adjusted)):
+            names, _ = await self.other.rank(ctx, task, small, order)
+            row[name] = orders.ranking_quality(task, names)
+        return row
 
     async def _alone(
         self, ctx: Any, task: pl.Task, first: list[tuple[str, str]]

@@ -103,6 +103,7 @@ async def demonstrate_order(
     """The group with one more episode, which writes this order."""
     world = listwise_of(ctx)
     own = {f.name: getattr(world, f.name) for f in fields(pl.worlds.Listwise)}
+    own["k"] = max(world.k, len(numbers))  # a window may have more passages than the policy reads
     bench = replace(ctx.bench, world=WrittenOrder(**own, numbers=numbers, words=words))
     return await pl.Demonstrate()(ctx.with_bench(bench), key, group)
 
@@ -121,8 +122,7 @@ class ShowRankings:
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world, task = listwise_of(ctx), group.task
         hits, rng = await world.candidates(task), pl.rng_of((*key, "window"))
-        most = min(self.window, world.k)
-        places = rng.permutation(len(hits))[:most].tolist()
+        places = rng.permutation(len(hits))[: self.window].tolist()
         texts = [hits[i][1] for i in places]
         order = tuple(n + 1 for n in sorted(range(len(places)), key=lambda n: places[n]))
         if self.large is not None and len(places) > 1:
