@@ -84,6 +84,7 @@ from palaestra.worlds.eliminate import Eliminate
 from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
 from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.judged import JudgeSearch
+from palaestra.worlds.listwise import Listwise
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
@@ -113,11 +114,12 @@ SEARCHES: Mapping[str, type[Search]] = {
 REWRITE = "rewrite"  # likewise
 RERANK = "rerank"  # likewise
 ELIMINATE = "eliminate"  # likewise
+LISTWISE = "listwise"  # likewise
 QUERY = "query"  # likewise, as those that follow a ranking: `palaestra.run.ranking_rooms`
 GRAPH = "graph"  # likewise; --graph means it
-RETRIEVES = (*SEARCHES, REWRITE, RERANK, QUERY, ELIMINATE, GRAPH)  # what --docs goes with
+RETRIEVES = (*SEARCHES, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE, GRAPH)  # what --docs goes with
 # for which --tools are not tools of a model that asks questions
-TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY, ELIMINATE)
+TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -170,6 +172,10 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
     ),
     "histories": (HistoryTasks, lambda: Eliminate(None, k=6, told=False)),
+    "listed-histories": (
+        lambda: HistoryTasks(candidates=8, name="listed-histories", liked=2),
+        lambda: Listwise(None, k=4, told=False),
+    ),
     "reading": (ReadingTasks, lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False)),
     "shop": (
         ShopTasks,

@@ -11,7 +11,7 @@ from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.rewards.verify import Verify
 from palaestra.run import benches
-from palaestra.run.ranking_rooms import in_elimination, in_queries
+from palaestra.run.ranking_rooms import in_elimination, in_lists, in_queries
 from palaestra.run.world_settings import check_world_settings
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.phrasing import question_text
@@ -176,4 +176,5 @@ ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
     FRAMES: in_frames,
     benches.QUERY: in_queries,
     benches.ELIMINATE: in_elimination,
+    benches.LISTWISE: in_lists,
 }

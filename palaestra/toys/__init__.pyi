@@ -47,6 +47,7 @@ from .hop import (
 )
 from .histories import (
     HistoryTasks as HistoryTasks,
+    TasteRanker as TasteRanker,
 )
 from .house import (
     AFFORDANCES as AFFORDANCES,

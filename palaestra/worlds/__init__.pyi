@@ -152,6 +152,9 @@ from .graph import (
 from .legal import (
     legal_replies as legal_replies,
 )
+from .listwise import (
+    Listwise as Listwise,
+)
 from .logged_bandit import (
     LoggedBandit as LoggedBandit,
     LoggedBandits as LoggedBandits,
