@@ -87,6 +87,9 @@ from .verify import (
     ByDomain as ByDomain,
     Exact as Exact,
 )
+from .verified import (
+    judge_each as judge_each,
+)
 from .votes import (
     vote_of as vote_of,
 )

@@ -38,7 +38,12 @@ wrong claim is wrong. The first releases (ddd60b6, e390b4a) have no gate: `gated
 is ours, and so are words for the middle of a range. At test time the evaluator "molecules" compares P(True) with
 P(False) behind the thoughts (ROC-AUC).
 
-MEASURED
+Without --data the questions are on the task `molecules`, in short prompts with two neighbours, and a program writes
+thoughts of three claims, of which 0.6 are right; they quote no neighbour, as the small model cannot copy a SMILES.
+`palaestra train mppreasoner --seed 0`: on 56 held-out molecules imitation brings an AUC of 0.72 and 64% right answers
+(95%: 51 to 76). After 24 steps of RL these are 0.72 and 64%; of the claims RDKit confirms 0.61, before RL 0.47, and
+they tell less of the molecule, 1.6 in place of 2.0 bits: the model moves to claims that are usually true. Rewards of
+training do not rise (0.59 to 0.58, means of six steps). One seed, no control beside it: no claim.
 """
 
 from collections.abc import Mapping
@@ -274,10 +279,10 @@ def embedded(
     made = pipeline(write, reward, samples=samples, **options)
     few = {
         "imitation": {
-            "schedule": pl.Schedule(prompts=16, steps=120),
+            "schedule": pl.Schedule(prompts=16, steps=100),
             "optimiser": pl.AdamW(lr=1e-3, warmup=5),
         },
-        "rl": {"schedule": pl.Schedule(prompts=8, steps=25), "optimiser": pl.AdamW(lr=1e-4)},
+        "rl": {"schedule": pl.Schedule(prompts=8, steps=24), "optimiser": pl.AdamW(lr=2e-4)},
     }
     return pl.Pipeline(
         parts={
