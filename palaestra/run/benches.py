@@ -33,6 +33,7 @@ from palaestra.tasks.phrasing import question_text
 from palaestra.tasks.spec import parse_alone
 from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.closures import ClosureTheorems
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
 from palaestra.toys.craftgoal import CraftGoal, CraftGoalTasks
@@ -123,7 +124,7 @@ TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
-    "knights": Knights, "theorems": Theorems, "constraints": ConstraintTasks, "facts": CommonFacts,
+    "knights": Knights, "theorems": Theorems, "closures": ClosureTheorems, "constraints": ConstraintTasks, "facts": CommonFacts,
     "unanswerable": Unanswerable, "store": StoreTasks, "devices": DeviceTasks, "plans": Plans,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance

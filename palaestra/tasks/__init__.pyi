@@ -29,6 +29,13 @@ from .mixture import (
     Mixture as Mixture,
     part_task as part_task,
 )
+from .molecule_tasks import (
+    SimilarMolecules as SimilarMolecules,
+    check_molecules as check_molecules,
+    favourable_answer as favourable_answer,
+    molecule_of as molecule_of,
+    molecule_picture as molecule_picture,
+)
 from .molecules import (
     canonical_smiles as canonical_smiles,
     descriptor_value as descriptor_value,

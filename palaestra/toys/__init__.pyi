@@ -5,6 +5,10 @@
 from .chain import (
     ArithmeticChain as ArithmeticChain,
 )
+from .closures import (
+    ClosureTheorems as ClosureTheorems,
+    random_word as random_word,
+)
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
 )
