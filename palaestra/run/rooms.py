@@ -198,9 +198,7 @@ def in_findings(settings: Settings, instruction: str) -> Bench:
         **lists,
     )
     world = AskFindings(tasks.table.tests, tasks.table.classes, **given)
-    return Bench(
-        name=settings.data, tasks=tasks, world=world, max_tokens=64, max_turns=world.turns
-    )
+    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=64, max_turns=world.turns)
 
 
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {

@@ -37,7 +37,7 @@ from palaestra.types import Message, Task, seed_of, stage, value_class
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 BOUND = re.compile(rf"\s*(<=|>=|<|>|≤|≥)\s*({NUMBER})\s*")
 RANGE = re.compile(rf"\s*({NUMBER})\s*(?:-|–|to|\.\.)\s*({NUMBER})\s*")
-NOTHING = ("", "nan", "na", "n/a", "none", "null")
+NOTHING = ("", "nan", "na", "n/a", "null")
 OWN = ("split", "ordered", "id")  # columns that are no findings
 HELD_OUT_ONE_IN = 5  # records
 MOST_TESTS, MOST_CLASSES = 64, 64
@@ -53,7 +53,10 @@ class TestReference:
     name: str
     least: float = -math.inf
     most: float = math.inf
-    open_ends: tuple[bool, bool] = (False, False)  # whether least and most are no normal values themselves
+    open_ends: tuple[bool, bool] = (
+        False,
+        False,
+    )  # whether least and most are no normal values themselves
     texts: tuple[str, ...] = ()  # normal values that are texts, in lower case
     numeric: bool = False  # whether there are bounds
 
@@ -99,9 +102,7 @@ def read_reference(record: Record, where: str, split: str = "") -> TestReference
             raise UserError(f"{where}: normal is {normal!r}, and {least:g} is above {most:g}")
         return TestReference(code=code, name=name, numeric=True, least=least, most=most)
     if re.search(r"[<>≤≥]", normal):
-        raise UserError(
-            f"{where}: normal is {normal!r}; write it as <5.7, >=40, 70-99 or no|never"
-        )
+        raise UserError(f"{where}: normal is {normal!r}; write it as <5.7, >=40, 70-99 or no|never")
     texts = tuple(x.strip().casefold() for x in normal.split("|") if x.strip())
     return TestReference(code=code, name=name, texts=texts)
 
@@ -163,7 +164,7 @@ def read_table(
     folder: str,
 ) -> RecordTable:
     """The records of a file. Held out are the rows of a second one, those with the split "test", or every fifth
-    row, drawn. `folder` is where relative paths start.
+    row, drawn, one at least. `folder` is where relative paths start.
 
     Raises:
         UserError: there are fewer than two classes or no tests, or a split has no records.
@@ -222,13 +223,19 @@ def _references(
     for name in (*known, *tests):
         if name not in there:
             raise UserError(f"no record has a column {name}{suggestion(name, list(there))}")
-    rows = read_log_rows(reference, read_reference, "", "", '{"code": "HbA1c", "normal": "<5.7"}')[0] if reference else []
+    rows = (
+        read_log_rows(reference, read_reference, "", "", '{"code": "HbA1c", "normal": "<5.7"}')[0]
+        if reference
+        else []
+    )
     by_code = {r.code: r for r in rows}
     if gone := [code for code in by_code if code not in there]:
         raise UserError(
             f"{reference}: no record has a column {gone[0]}{suggestion(gone[0], list(there))}"
         )
-    chosen = tests or tuple(by_code) or tuple(n for n in there if n not in (*OWN, label, *known))
+    seen = {name for record, _, _ in raw for name, value in record.items() if shown_value(value)}
+    others = tuple(n for n in there if n in seen and n not in (*OWN, label, *known))
+    chosen = tests or tuple(by_code) or others
     if not 1 <= len(chosen) <= MOST_TESTS:
         raise UserError(
             f"the records have {len(chosen)} columns that may be findings, and 1 to {MOST_TESTS} are asked for; name them: "
@@ -259,7 +266,9 @@ def _record(
         ordered = [x for x in re.split(r"[,;|]", ordered) if x.strip()]
     if ordered is not None and not isinstance(ordered, list | tuple):
         raise UserError(f"{where}: ordered is {describe_value(ordered)}; write a list of tests")
-    names = None if ordered is None else [by_code.get(str(x).strip(), str(x).strip()) for x in ordered]
+    names = (
+        None if ordered is None else [by_code.get(str(x).strip(), str(x).strip()) for x in ordered]
+    )
     if strange := [x for x in names or () if x not in seen]:
         raise UserError(
             f"{where}: ordered names {strange[0]!r}, which is no test{suggestion(strange[0], list(seen))}"
@@ -277,7 +286,8 @@ def _split(records: Sequence[ClinicalRecord]) -> dict[str, Sequence[ClinicalReco
     if any(r.split == "test" for r in records):
         held = [r.split == "test" for r in records]
     else:
-        held = [seed_of(("records", i)) % HELD_OUT_ONE_IN == 0 for i in range(len(records))]
+        seeds = [seed_of(("records", i)) for i in range(len(records))]
+        held = [seed % HELD_OUT_ONE_IN == 0 or seed == min(seeds) for seed in seeds]
     pairs = list(zip(records, held, strict=True))
     return {"train": [r for r, out in pairs if not out], "test": [r for r, out in pairs if out]}
 
@@ -361,7 +371,9 @@ class ClinicalTasks:
         if split not in self.table.parts:
             raise UserError(f"{self.path} has no split {split!r}; use 'train' or 'test'")
         rows = self.table.parts[split]
-        return record_task(rows[index % len(rows)], f"{self.name}/{split}/{index % len(rows)}", self.name)
+        return record_task(
+            rows[index % len(rows)], f"{self.name}/{split}/{index % len(rows)}", self.name
+        )
 
 
 def record_task(record: ClinicalRecord, task_id: str, domain: str) -> Task:

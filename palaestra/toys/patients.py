@@ -15,13 +15,18 @@ from palaestra.types import Task, rng_of, stage
 TESTS = ("salt", "iron", "acid", "clot", "fat", "gas")
 # by class, which of a hundred records have it, and how likely each test is abnormal
 CLASSES = {
-    "none": (65, (0.1, 0.1, 0.1, 0.1, 0.3, 0.3)),
+    "none": (60, (0.1, 0.1, 0.1, 0.1, 0.3, 0.3)),
     "kiva": (25, (0.9, 0.8, 0.1, 0.1, 0.3, 0.3)),
-    "toru": (10, (0.1, 0.1, 0.9, 0.8, 0.3, 0.3)),
+    "toru": (15, (0.1, 0.1, 0.9, 0.8, 0.3, 0.3)),
 }
 
 
-@declare(columns=(("findings", dict, "by test, what the record shows"), ("abnormal", tuple, "the tests whose results are abnormal")))
+@declare(
+    columns=(
+        ("findings", dict, "by test, what the record shows"),
+        ("abnormal", tuple, "the tests whose results are abnormal"),
+    )
+)
 @stage
 class PatientTasks:
     """Records that are drawn: two tests speak for each of two classes, two tests for none; a result is missing with

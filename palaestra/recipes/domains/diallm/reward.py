@@ -6,7 +6,6 @@ from dataclasses import replace
 import palaestra as pl
 
 
-@pl.declare(reads=("outcomes",))
 @pl.stage
 class DiagnosisReward:
     """A link after `Score`: pays each turn at its last token. Parts: "confirmation", r_conf over the tests;
@@ -34,9 +33,7 @@ class DiagnosisReward:
         world = findings_world(ctx)
         weights = world.weights(self.least, self.most) if self.balance else {}
         weight = weights.get(str(group.task.answer), 1.0)
-        return replace(
-            group, episodes=tuple(self._pay(e, weight) for e in group.episodes)
-        )
+        return replace(group, episodes=tuple(self._pay(e, weight) for e in group.episodes))
 
     def turns(self, outcomes: Sequence[str], weight: float) -> list[float]:
         """The reward of each turn; `weight` is that of the record's class."""
@@ -80,6 +77,6 @@ def findings_world(ctx: pl.Context) -> pl.worlds.AskFindings:
     if not isinstance(world, pl.worlds.AskFindings):
         raise pl.UserError(
             "diallm asks for findings of records, and this environment has none; give --data FILE.csv with a column "
-            "diagnosis, or --env \"findings(label=COLUMN)\""
+            'diagnosis, or --env "findings(label=COLUMN)"'
         )
     return world
