@@ -1,4 +1,39 @@
-"""DiaLLM"""
+"""DiaLLM: records become dialogues. The model asks for one finding after the other and then states a class; what is
+said again or cannot be answered is rejected, tests that the record confirms are rewarded, and rare classes count more.
+
+    reference (CTR)    a column has a name in words, and a value is shown as "normal" or "abnormal" by its range
+    reject sampling    pi_A(a) = pi(a) / sum_{b in A} pi(b),   A the valid actions, pi_A in PPO's ratio
+    confirmation       r(test) = confirm [ordered and there] + abnormal [its result is abnormal] - cost,
+                       or -unconfirmed - cost
+    class-sensitive    r(diagnosis) = w_y if it is y, else -wrong,   w_c = N / (K n_c) between 0.2 and 5
+                       (N training records, n_c of class c, K classes)
+
+First dialogues are imitated, which ask for tests of a record in a random order and state its class; then PPO with a
+value head learns from what each turn is paid (arXiv:2506.20059). Drawing until an action is valid has the
+distribution pi_A, so the valid ones are scored and one is drawn: 1 / sum_{b in A} pi(b) draws are saved. A is what
+`pl.worlds.AskFindings` says; answers=all keeps tests in it that the record has no result of, whose choice tells
+what its author suspected. reject=False lets the model write what it likes.
+
+    palaestra train diallm --data records.csv --model DIR
+      --env "findings(label=diagnosis,known='age,sex',reference='tests.csv')"
+
+A row is one record; `tests.csv` has the columns code, name and normal, such as `a1c,HbA1c,<5.7` (docs/environments.md).
+
+Constants are not published; these are ours. With a weight for the right class whatever is guessed always has a positive
+part of 1 / K; a wrong guess costs the same for all classes, so that the commonest is still the best blind guess. Tests
+that are normal earn confirm - cost = 0 by default; with cost=0 asking pays by itself.
+
+Deviation: PPO on pi_A says nothing of how likely a valid action is without the restriction, and what is prevented
+drifted from 11% to 35% of the probability within 25 steps of 64 dialogues. `legal` adds -log sum_{b in A} pi(b) to the
+loss, in turns; with legal=0.1 it stayed between 11% and 17% over 60 steps of 32.
+
+`palaestra train diallm --seed 0`, on 200 held-out synthetic records of three classes: the imitation of 100 steps has an
+accuracy of 0.71, a mean recall of 0.47 and a recall of 0 for the rarest class, after 1.1 tests; 50 steps of PPO come to
+0.79, 0.78 and 0.76 after 2.2 tests.
+
+This is a benchmark of a training method on records. It makes no clinical claim, and nothing that a model says here is
+medical advice.
+"""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -122,6 +157,10 @@ def build(
     shown: int = 200,
     exam: int = 200,
 ) -> pl.Recipe | pl.Pipeline:
+    """`reject` and `answers`: see `RejectInvalid`; `confirm` to `wrong`: see `DiagnosisReward`. `kl` weighs the KL to
+    the start, `legal` how likely valid actions are without the restriction. `start=shown` first imitates dialogues for
+    `shown` steps. `exam` held-out records are measured before and after; 0 = none.
+    """
     ppo: Any = pl.recipe("ppo")
     collect = RejectInvalid(pl.Sample(n=samples), reject, answers)
     reward = DiagnosisReward(
