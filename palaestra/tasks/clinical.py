@@ -30,8 +30,10 @@ from typing import Any
 from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.suggest import suggestion
-from palaestra.tasks.logs import read_log_rows, split_of_row
+from palaestra.tasks.columns import sample
+from palaestra.tasks.logs import read_log_rows, renamed, split_of_row
 from palaestra.tasks.records import Record, describe_value
+from palaestra.tasks.sources import open_records
 from palaestra.types import Message, Task, seed_of, stage, value_class
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -172,6 +174,7 @@ def read_table(
     raw, notes = list[tuple[Record, str, str]](), list[str]()
     for file, split in ((path, ""), (test, "test")):
         if file:
+            _check_label(file, columns, label)
             rows, note = read_log_rows(
                 file, _keep(label, split), columns, skip, f'{{"{label}": "...", "HbA1c": 6.8}}'
             )
@@ -196,14 +199,20 @@ def read_table(
     return RecordTable(parts, names, tuple(counts.most_common()), tuple(notes))
 
 
+def _check_label(file: str, columns: str, label: str) -> None:
+    """Raises UserError where none of the first records has the column of the class."""
+    for records in open_records(file).values():
+        there = dict.fromkeys(name for row in sample(renamed(records, columns)) for name in row)
+        if label not in there:
+            raise UserError(
+                f"{file}: no column {label}{suggestion(label, list(there))}; label=COLUMN in --env findings(...) names "
+                "the class"
+            )
+
+
 def _keep(label: str, file_split: str) -> Any:
     def read(record: Record, where: str, split: str) -> tuple[Record, str, str]:
-        if label not in record:
-            near = suggestion(label, list(record))
-            raise UserError(
-                f"{where}: no column {label}{near}; label=COLUMN in --env findings(...) names the class"
-            )
-        if not shown_value(record[label]):
+        if not shown_value(record.get(label)):
             raise UserError(f"{where}: {label} is empty; write the class, or leave the record out")
         return record, where, file_split or split_of_row(record, where, split)
 
