@@ -33,6 +33,7 @@ from .mismatch import (
 )
 from .policy import (
     RatioLevel as RatioLevel,
+    LegalMass as LegalMass,
     TargetEntropy as TargetEntropy,
     Trust as Trust,
 )

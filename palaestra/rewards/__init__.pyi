@@ -57,6 +57,9 @@ from .learned import (
     Robust as Robust,
     mean_over_heads as mean_over_heads,
 )
+from .prevented import (
+    TellPrevented as TellPrevented,
+)
 from .probe import (
     RankingProbe as RankingProbe,
 )

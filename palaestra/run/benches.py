@@ -55,6 +55,7 @@ from palaestra.toys.lane import LaneTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.molecules import MoleculeTasks
 from palaestra.toys.opinions import Opinions
+from palaestra.toys.patients import PatientTasks
 from palaestra.toys.plans import Plans
 from palaestra.toys.preferences import Preferences
 from palaestra.toys.queries import QueryTasks
@@ -82,6 +83,7 @@ from palaestra.worlds.competition_tasks import DrawnCompetitionTasks
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
 from palaestra.worlds.eliminate import Eliminate
+from palaestra.worlds.findings import AskFindings
 from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
 from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.judged import JudgeSearch
@@ -181,6 +183,10 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "shop": (
         ShopTasks,
         lambda: Service(tools=tool_names([order, stock]), user=ShopUser(), turns=12),
+    ),
+    "patients": (
+        PatientTasks,
+        lambda: AskFindings(PatientTasks.tests, PatientTasks.classes, turns=4, told=False),
     ),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
     "tastes": (TasteTalks, TasteUser),

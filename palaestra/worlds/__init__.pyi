@@ -116,6 +116,10 @@ from .explore import (
     ExploreState as ExploreState,
     read_arm as read_arm,
 )
+from .findings import (
+    AskFindings as AskFindings,
+    FindingsState as FindingsState,
+)
 from .forced import (
     Forced as Forced,
 )
