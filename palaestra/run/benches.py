@@ -267,6 +267,7 @@ def from_data(
     skip: str = "",
     longest: int = 0,
     pixels: int = 0,
+    frames: int = 0,
     instruction: str = "",
     recipe: Any = None,
 ) -> Bench:
@@ -282,6 +283,7 @@ def from_data(
         skip: how many records may be left out, see `palaestra.tasks.omissions`.
         longest: tokens of the prompts that a run uses; 0 = any.
         pixels: of a picture, at most; 0 = a million.
+        frames: of a video, at most; 0 = 16.
         instruction: what stands behind the prompts, see `Recipe`; "" = nothing.
         recipe: whose own verifier judges answers where no reward is named, and whose draw may ask
             that each line alone decides whether it is held out; None = any.
@@ -298,6 +300,7 @@ def from_data(
         skip=skip,
         longest=longest,
         max_pixels=pixels,
+        max_frames=frames,
         instruction=instruction,
         by_line=splits_by_line(recipe),
     )
@@ -353,6 +356,7 @@ def rows_of(
         skip=settings.skip_bad,
         longest=settings.max_prompt_tokens,
         max_pixels=settings.max_pixels,
+        max_frames=settings.max_frames,
         instruction=instruction,
         shown=shown,
     )

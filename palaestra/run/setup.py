@@ -369,6 +369,10 @@ def check_problem_settings(settings: Settings) -> None:
             raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
     if settings.max_pixels:
         raise UserError("--max-pixels needs --data: it makes pictures of your own smaller")
+    if settings.max_frames:
+        raise UserError(
+            "--max-frames needs --data: it says how many frames of your videos are shown"
+        )
 
 
 def bench_of(
@@ -380,7 +384,7 @@ def bench_of(
     what stands behind the prompts of data, see `Recipe`. `recipe`: whose verifier judges answers to
     data where no reward is named.
     """
-    from palaestra.run import benches, rooms
+    from palaestra.run import benches, rooms, several
     from palaestra.worlds.tools import WithTools
 
     check_problem_settings(settings)
@@ -390,7 +394,7 @@ def bench_of(
         bench = rooms.ROOMS[room](settings, instruction)
     elif settings.env and not coded:
         records = benches.rows_of(settings, answers=False) if settings.data else None
-        bench, players = benches.from_env(settings.env, records)
+        bench, players = several.from_envs(settings.env, records)
     elif settings.agent and settings.data and not settings.reward:
         bench = benches.rows_alone(settings)
     elif settings.data:
@@ -404,6 +408,7 @@ def bench_of(
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
             pixels=settings.max_pixels,
+            frames=settings.max_frames,
             instruction=instruction,
             recipe=recipe,
         )

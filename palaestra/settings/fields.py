@@ -120,6 +120,14 @@ class ProblemSettings:
         least=0,
         use=PLAYED,
     )
+    max_frames: int = setting(
+        0,
+        "show at most N frames of a video of --data, taken at equal distances",
+        metavar="N",
+        means="16",
+        least=0,
+        use=PLAYED,
+    )
     reward: str = setting(
         "",
         "your own reward function, a verifier of `palaestra score --list`, or a weighted sum: "
@@ -140,7 +148,8 @@ class ProblemSettings:
         "one by one; or rerank: passages of --docs, chosen for the questions of --data; or "
         "interpreter: the questions of --data or --task, answered with programs inside the reply; or graph: "
         "the same as --graph; or experts: the tasks of --data, done by plans of the functions of --tools; or competition(DIR): "
-        "a folder with data, a metric and hidden answers",
+        "a folder with data, a metric and hidden answers. Several of yours are joined with their shares, "
+        "a.py:A*2+b.py:B",
         metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | query | eliminate | rerank | interpreter | graph | "
         "experts | competition(DIR)",
         use=LEARNED,

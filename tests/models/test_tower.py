@@ -116,6 +116,27 @@ def of_transformers(plain, processor, message, said):
     return torch.log_softmax(logits.float(), -1).gather(1, torch.tensor(said)[:, None])[:, 0]
 
 
+def test_a_frame_that_stays_is_seen_each_time(model, folder):
+    """Still frames of a video: one picture several times in a prompt, whose places have the same ids."""
+    still, moved = noise(1, 20, 20), noise(2, 20, 20)
+    messages = [asked(still, still, moved, still), asked(moved, still, still)] * 2
+    rows = played(OwnEngine(model), messages)
+    assert agree(gaps(model, rows))
+    if model.causal.config.model_type == "llava_onevision":
+        return  # transformers cuts a picture among others into no tiles
+    plain = AutoModelForImageTextToText.from_pretrained(folder, attn_implementation="eager").eval()
+    plainly = [i for i, r in enumerate(rows) if model.tower.place not in r.segments[-1].ids]
+    assert plainly
+    for i in plainly:
+        said = rows[i].segments[-1]
+        torch.testing.assert_close(
+            of_transformers(plain, model.processor, messages[i], said.ids),
+            torch.tensor(said.logp, dtype=torch.float32),
+            atol=1e-4,
+            rtol=1e-4,
+        )
+
+
 def test_choices_behind_pictures_agree(model):
     small, wide = noise(1, 20, 20), noise(2, 30, 90)
     rows, _ = choosing(OwnEngine(model), [asked(small), asked(wide), asked(), asked(small, wide)] * 2)
