@@ -100,7 +100,7 @@ class Scenes:
     @property
     def max_tokens(self) -> int:
         """Of an answer."""
-        return 112 if self.asks == "caption" else 16
+        return 64 if self.asks == "caption" else 16
 
     def task(self, split: str, index: int) -> Task:
         stream = stream_of(Scenes())  # the same pictures whatever is asked of them
@@ -191,8 +191,8 @@ def ask_scene(
 
 
 def caption(figures: Mapping[str, Figure]) -> str:
-    """All of a scene in one line: "circle red large top left, square ..."."""
-    return ", ".join(f"{f.name} {f.colour} {f.size} {f.where}" for f in figures.values())
+    """Colours and quarters of a scene in one line, in the order of FIGURES: "red top left, blue ..."."""
+    return ", ".join(f"{f.colour} {f.where}" for f in figures.values())
 
 
 def traits_of(figures: Mapping[str, Figure]) -> dict[str, str]:

@@ -197,9 +197,7 @@ def test_answers_about_a_scene_by_eye():
     assert right == ("yes" if figures[one].left < figures[other].left else "no")
     question, right, _, about = asked["count"]
     assert right == str({"red": 2, "blue": 1}.get(question.split()[-1], 0)) and len(about) == int(right)
-    assert asked["caption"][1] == (
-        "circle red small top left, square red large bottom right, triangle blue small top right"
-    )
+    assert asked["caption"][1] == "red top left, red bottom right, blue top right"
     assert draw_scene(tuple(figures.values())).shape == (32, 32, 3)
 
 

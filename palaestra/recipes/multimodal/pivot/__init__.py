@@ -179,9 +179,8 @@ def study(
     held: int,
     media: str = "kept",
     question: bool = True,
-    captions: str = "",
 ) -> Pivot:
-    """`captions` is the problem by which a fresh model's projector is fitted, "" = the run's."""
+    """The program of these settings; see `build`."""
     control: Any = pl.tasks.MediaControl(media, question)  # type: ignore[arg-type]
     named = names_of(arms, (*ARMS,), "pivot: arms")
     if not named:
@@ -201,51 +200,43 @@ def study(
         attach=put,
         fresh=fresh,
         stages={
-            "projector": (imitation(rates=PROJECTOR, **common), captions),
-            "tune": (imitation(rates=FROZEN, **common), ""),
+            "projector": imitation(rates=PROJECTOR, **common),
+            "tune": imitation(rates=FROZEN, **common),
         },
         look=Look(fitted=fitted, held=held, control=control),
     )
 
 
 def embedded(
-    arms: str = "sft,both,dpo,grpo,frozen,random",
+    arms: str = "sft,both,dpo,random",
     attach: str = "start,sft,dpo",
     beta: float = 0.1,
     lr: float = 3e-4,
     prompts: int = 16,
-    captions: int = 60,
     updates: int = 30,
     fresh_updates: int = 30,
     fitted: int = 256,
     held: int = 128,
+    captions: int = 40,
+    asked: int = 80,
 ) -> pl.Pipeline:
-    """On scenes of three shapes. Eyes of its own are first fitted to the built-in model by `captions` updates; the fresh
-    language model is the built-in one, which has never seen a picture.
+    """On scenes of three shapes. Eyes of its own are first fitted to the built-in model by `captions` updates, and by
+    `asked` to the questions; the fresh language model is the built-in one, which has never seen a picture.
     """
-    caption = "scenes(asks=caption)"
-    seen = pl.vary(
-        pl.recipe("sft"),
-        heads=("eyes",),
-        optimiser=pl.AdamW(lr=1e-3, warmup=5),
-        schedule=pl.Schedule(prompts=32, steps=captions),
-    )
-    pivot = study(
-        arms,
-        attach,
-        "tiny",
-        beta,
-        lr,
-        prompts,
-        updates,
-        fresh_updates,
-        fitted,
-        held,
-        captions=caption,
-    )
+
+    def shown(steps: int) -> pl.Recipe:
+        return pl.vary(
+            pl.recipe("sft"),
+            heads=("eyes",),
+            optimiser=pl.AdamW(lr=1e-3, warmup=5),
+            schedule=pl.Schedule(prompts=32, steps=steps),
+        )
+
+    pivot = study(arms, attach, "tiny", beta, lr, prompts, updates, fresh_updates, fitted, held)
     return pl.Pipeline(
         parts={
-            "eyes": pl.warm(seen, caption),
-            "pivot": pl.Part(pivot, model=pl.Output("eyes")),
+            "eyes": pl.warm(shown(captions), "scenes(asks=caption)"),
+            "asked": pl.warm(shown(asked), "scenes", model=pl.Output("eyes")),
+            "pivot": pl.Part(pivot, model=pl.Output("asked")),
         }
     )

@@ -49,15 +49,14 @@ class Pivot:
         attach: whose encoders are put on the fresh model: "start" or names of arms.
         fresh: the fresh vision-language model; "" = the start, whose language part and projector have
             not been post-trained.
-        stages: how that learns, one after another: recipes by name, each with the problem of its own
-            as `task`, "" = the run's.
+        stages: how that learns, one after another: recipes by name.
         look: how a model is looked at.
     """
 
     arms: Mapping[str, pl.Recipe]
     attach: tuple[str, ...]
     fresh: str
-    stages: Mapping[str, tuple[pl.Recipe, str]]
+    stages: Mapping[str, pl.Recipe]
     look: Look
     question: ClassVar[str] = "What does post-training do to the vision encoder?"
 
@@ -98,9 +97,8 @@ class Pivot:
         fresh = self.fresh or folders[START]
         made = await ctx.once(f"on-{name}", PutEncoder(), fresh, {"encoder": folders[name]})
         model = made.artifacts["policy"]
-        for stage, (recipe, task) in self.stages.items():
-            problem = {"task": task} if task else None
-            result = await ctx.once(f"{stage}-{name}", recipe, model, None, problem)
+        for stage, recipe in self.stages.items():
+            result = await ctx.once(f"{stage}-{name}", recipe, model)
             model = result.artifacts["policy"]
         look = pl.override(self.look, "probed", False)
         return (await ctx.once(f"look-on-{name}", look, model)).metrics
