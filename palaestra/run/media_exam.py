@@ -26,8 +26,12 @@ CONDITIONS = {
 @stage
 class MediaExam:
     """Greedy answers to held-out problems as they are, without their media, with those of another
-    problem, and without the words of the question; records of `HeldOut.json` by condition, and
-    "used", the mean of "kept" less that of "removed".
+    problem, and without the words of the question; records of `HeldOut.json` by condition.
+
+    "used" is the mean of "kept" less that of "removed", and "benefit" how much this has grown since
+    before the first step: (kept - kept before) - (removed - removed before), the gain that needs
+    the media (omni-r1's audio benefit). A gain that stays without them is one of reading or of
+    guessing.
 
     Args:
         n: problems, at most.
@@ -60,3 +64,9 @@ class MediaExam:
         if "removed" in records:
             records["used"] = records["kept"]["mean"] - records["removed"]["mean"]
         return records
+
+    def compare(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
+        """"benefit", where both have media to leave out."""
+        if not ("used" in before and "used" in now):
+            return {}
+        return {"benefit": now["used"] - before["used"]}

@@ -123,6 +123,9 @@ from .algebras import (
 from .rubrics import (
     Rubrics as Rubrics,
 )
+from .clips import (
+    Clips as Clips,
+)
 from .screen import (
     Screen as Screen,
     action_parts as action_parts,

@@ -3,7 +3,9 @@
 # ruff: noqa: I001
 
 from .answers.choice import (
+    ContainedOption as ContainedOption,
     MultipleChoice as MultipleChoice,
+    contained_options as contained_options,
     option_order as option_order,
 )
 from .answers.final import (

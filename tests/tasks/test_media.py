@@ -118,3 +118,11 @@ def test_the_exam_measures_each_condition_on_the_same_problems(context, monkeypa
 
 def asked_names(asked):
     return [label.removeprefix("media ") for label in asked]
+
+
+def test_the_benefit_is_the_gain_that_needs_the_media():
+    """omni-r1's reference: (0.70 - 0.60) - (0.52 - 0.45) = 0.03."""
+    found = lambda kept, removed: {"kept": {"mean": kept}, "removed": {"mean": removed}, "used": kept - removed}
+    exam = MediaExam()
+    assert exam.compare(found(0.60, 0.45), found(0.70, 0.52)) == {"benefit": pytest.approx(0.03)}
+    assert exam.compare({"without": 3}, found(0.70, 0.52)) == {}
