@@ -57,8 +57,11 @@ def test_a_donor_has_as_many_media_and_none_in_common():
     source = Listed(asking("0", a), asking("1", a), asking("2", b, c), asking("3", d), asking("4"))
     swapped = MediaControl("swapped").tasks(source)
     assert [media_of(swapped.task("test", i)) for i in (0, 1, 3, 4)] == [(d,), (d,), (a,), ()]
-    with pytest.raises(UserError, match="no media to swap in"):
+    with pytest.raises(UserError, match="has media to swap in"):
         swapped.task("test", 2)
+    apart = Listed(asking("0", a))
+    apart.task = lambda split, index: asking("t", d) if split == "train" else asking("0", a)
+    assert media_of(MediaControl("swapped").tasks(apart).task("test", 0)) == (d,)
 
 
 def test_without_the_question_options_and_instruction_stay():

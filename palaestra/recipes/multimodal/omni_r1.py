@@ -75,7 +75,10 @@ CARD = pl.Card(
                 "the answers to choose from",
             ),
             pl.needs.NeededColumn(
-                "answer", "any", ("4", "2", "3"), "the right option: its text, letter or place from 0"
+                "answer",
+                "any",
+                ("4", "2", "3"),
+                "the right option: its text, letter or place from 0",
             ),
         ),
         shows="groups_mixed",
