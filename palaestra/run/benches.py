@@ -47,6 +47,7 @@ from palaestra.toys.halves import Halves
 from palaestra.toys.histories import HistoryTasks
 from palaestra.toys.hop import Hop, HopTasks
 from palaestra.toys.house import House, HouseTasks
+from palaestra.toys.intents import Intents
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
@@ -127,7 +128,8 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
     "screen": Screen, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
-    "clips": Clips, "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy, "molecules": MoleculeTasks,
+    "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy, "molecules": MoleculeTasks,
+    "clips": Clips, "intents": Intents,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),

@@ -129,11 +129,13 @@ class ControlledDraw:
     async def __call__(
         self, ctx: Context, key: Key, n: int, state: State
     ) -> tuple[list[Task], State]:
-        tasks = self.control.tasks(ctx.bench.tasks)
-        if tasks is not ctx.bench.tasks:
-            ctx = ctx.with_bench(replace(ctx.bench, tasks=tasks))
-        drawn: Any = self.draw(ctx, key, n, state)
+        drawn: Any = self.draw(self.controlled(ctx), key, n, state)
         return await drawn if isawaitable(drawn) else drawn
+
+    def controlled(self, ctx: Context) -> Context:
+        """The same run with its problems under the control."""
+        tasks = self.control.tasks(ctx.bench.tasks)
+        return ctx if tasks is ctx.bench.tasks else ctx.with_bench(replace(ctx.bench, tasks=tasks))
 
 
 def media_of(task: Task) -> tuple[Picture, ...]:

@@ -126,6 +126,10 @@ from .rubrics import (
 from .clips import (
     Clips as Clips,
 )
+from .intents import (
+    Intents as Intents,
+    recall_of_scene as recall_of_scene,
+)
 from .screen import (
     Screen as Screen,
     action_parts as action_parts,

@@ -139,6 +139,7 @@ from .text.formats import (
 from .text.similarity import (
     count_character_ngrams as count_character_ngrams,
     count_cosine as count_cosine,
+    edit_distance as edit_distance,
     edit_similarity as edit_similarity,
     jaccard as jaccard,
     rouge_l as rouge_l,
