@@ -16,23 +16,23 @@ UNREAD = "\ufffd"  # what decoders make of a part of a character
 LONGEST = 8  # tokens of a character
 
 
-def token_ends(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> tuple[str, list[int]]:
-    """The text of ids, and for each token the characters up to its end. Of a character that several
-    tokens share, the last of them has it.
-    """
-    text, ends, pending = "", list[int](), list[int]()
+def token_ranges(
+    ids: Sequence[int], decode: Callable[[Sequence[int]], str]
+) -> tuple[str, list[tuple[int, int]]]:
+    """The text of ids, and for each token the characters that it spells or shares: from, and up to."""
+    text, ranges, pending = "", list[tuple[int, int]](), list[int]()
     for i in ids:
         pending.append(i)
         piece = decode(tuple(pending))
         if piece.endswith(UNREAD) and len(pending) < LONGEST:
-            ends.append(len(text))
             continue
+        ranges += [(len(text), len(text) + len(piece))] * len(pending)
         text, pending = text + piece, []
-        ends.append(len(text))
     if pending:  # it ends within a character
-        text += decode(tuple(pending))
-        ends[-1] = len(text)
-    return text, ends
+        piece = decode(tuple(pending))
+        ranges += [(len(text), len(text) + len(piece))] * len(pending)
+        text += piece
+    return text, ranges
 
 
 def span_of(text: str, tag: str) -> tuple[int, int] | None:
@@ -64,13 +64,9 @@ def tagged_tokens(
         at = 0
         for s in row.segments:
             if s.trained and (s.logp is not None or s.author == "demonstration"):
-                text, ends = token_ends(s.ids, decode)
+                text, ranges = token_ranges(s.ids, decode)
                 if (span := span_of(text, tag)) is not None:
-                    inside = [
-                        t
-                        for t, end in enumerate(ends)
-                        if end > span[0] and (ends[t - 1] if t else 0) < span[1]
-                    ]
+                    inside = [t for t, (a, b) in enumerate(ranges) if b > span[0] and a < span[1]]
                     spans += [(r, at + inside[0], at + inside[-1])] if inside else []
             at += 0 if s.hidden else len(s.ids)
     return tuple(spans)

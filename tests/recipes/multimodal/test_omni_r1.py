@@ -153,7 +153,14 @@ def test_a_run_on_files_of_a_users_own(tmp_path, capsys):
     rows.append({"q": "what is two?", "choices": ["one", "two"], "right": "two"})
     file = tmp_path / "mine.jsonl"
     file.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    command = ["train", "omni-r1", "--data", str(file), "--columns", "clip=meta.audio,q=prompt,choices=options,right=answer"]
+    command = [
+        "train",
+        "omni-r1",
+        "--data",
+        str(file),
+        "--columns",
+        "clip=meta.audio,q=prompt,choices=options,right=answer",
+    ]
     options = ["--steps", "1", "--evaluate", "2", "--max-tokens", "4", "samples=2", "exam=2", "schedule.prompts=2"]
     assert main([*command, "--out", str(tmp_path / "run"), *options]) == 0
     log = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -161,7 +168,9 @@ def test_a_run_on_files_of_a_users_own(tmp_path, capsys):
     assert {"kept", "removed", "swapped", "no question", "used"} <= measured[0].keys() and "benefit" in measured[-1]
     capsys.readouterr()
     file.write_text("".join(json.dumps({k: x for k, x in r.items() if k != "choices"}) + "\n" for r in rows))
-    assert main([*command[:4], "--columns", "clip=meta.audio,q=prompt,right=answer", "--out", str(tmp_path / "no")]) != 0
+    assert (
+        main([*command[:4], "--columns", "clip=meta.audio,q=prompt,right=answer", "--out", str(tmp_path / "no")]) != 0
+    )
     said = capsys.readouterr().err
     assert "options" in said and "Traceback" not in said
 
