@@ -34,6 +34,7 @@ from palaestra.tasks.spec import parse_alone
 from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.closures import ClosureTheorems
+from palaestra.toys.clips import Clips
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
 from palaestra.toys.craftgoal import CraftGoal, CraftGoalTasks
@@ -47,6 +48,7 @@ from palaestra.toys.halves import Halves
 from palaestra.toys.histories import HistoryTasks
 from palaestra.toys.hop import Hop, HopTasks
 from palaestra.toys.house import House, HouseTasks
+from palaestra.toys.intents import Intents
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
@@ -133,6 +135,7 @@ GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
     "screen": Screen, "scenes": Scenes, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
     "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy, "molecules": MoleculeTasks,
+    "clips": Clips, "intents": Intents,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),

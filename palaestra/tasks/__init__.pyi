@@ -22,6 +22,7 @@ from .gym import (
 from .media import (
     ControlledDraw as ControlledDraw,
     ControlledTasks as ControlledTasks,
+    Media as Media,
     MediaControl as MediaControl,
     media_of as media_of,
 )

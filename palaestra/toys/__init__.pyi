@@ -131,6 +131,13 @@ from .rubrics import (
 from .scenes import (
     Scenes as Scenes,
 )
+from .clips import (
+    Clips as Clips,
+)
+from .intents import (
+    Intents as Intents,
+    recall_of_scene as recall_of_scene,
+)
 from .screen import (
     Screen as Screen,
     action_parts as action_parts,

@@ -3,7 +3,9 @@
 # ruff: noqa: I001
 
 from .answers.choice import (
+    ContainedOption as ContainedOption,
     MultipleChoice as MultipleChoice,
+    contained_options as contained_options,
     option_order as option_order,
 )
 from .answers.final import (
@@ -137,6 +139,7 @@ from .text.formats import (
 from .text.similarity import (
     count_character_ngrams as count_character_ngrams,
     count_cosine as count_cosine,
+    edit_distance as edit_distance,
     edit_similarity as edit_similarity,
     jaccard as jaccard,
     rouge_l as rouge_l,
