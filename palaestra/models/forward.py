@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from palaestra.models.choices import Replying, with_texts
 from palaestra.models.eyes import Seen
 from palaestra.models.grid import layout_shifts
-from palaestra.models.inside.attention import SCORES, attention_scores
+from palaestra.models.inside.attention import FROM_MAPS, attention_scores
 from palaestra.models.inside.features import FEATURES, HiddenPlaces
 from palaestra.models.layout import Fork, Layout
 from palaestra.models.model import Model
@@ -110,6 +110,7 @@ def forward(
         power_logp[b, t]       log-prob under pi^exponent, renormalised; the batch column "exponent" [B] gives it
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
+        picture_mass[b, t]     the share of attention that ids[b, t] pays to places of pictures
 
     Of replies that were chosen among legal ones, log-probs and entropies are those of the
     distribution restricted to these (`choices`).
@@ -118,11 +119,11 @@ def forward(
     `packed`) do; for the others rows are right-padded, so a causal model needs no mask: no token
     sees the padding. Raises KeyError for a need that this model does not have.
     """
-    known = (*VOCABULARY, *FEATURES, *SCORES, *model.heads)
+    known = (*VOCABULARY, *FEATURES, *FROM_MAPS, *model.heads)
     for need in needs:
         if need.split(":")[0] not in known:
             raise KeyError(f"unknown need {need!r}; this model gives {', '.join(known)}")
-    maps = [n for n in needs if n.split(":")[0] in SCORES]
+    maps = [n for n in needs if n.split(":")[0] in FROM_MAPS]
     if len(maps) == len(needs):
         return attention_scores(model, batch, maps)
     ids_BT = batch["ids"]

@@ -33,6 +33,7 @@ from palaestra.tasks.phrasing import question_text
 from palaestra.tasks.spec import parse_alone
 from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.clips import Clips
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
 from palaestra.toys.craftgoal import CraftGoal, CraftGoalTasks
@@ -125,7 +126,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
-    "screen": Screen, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
+    "screen": Screen, "clips": Clips, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
     "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy, "molecules": MoleculeTasks,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {

@@ -5,6 +5,9 @@
 from .chain import (
     ArithmeticChain as ArithmeticChain,
 )
+from .clips import (
+    Clips as Clips,
+)
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
 )
