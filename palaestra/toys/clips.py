@@ -5,10 +5,10 @@ station where the agent works is full and has a white dot; the others are small.
 first k steps of the recipe in order, a fourth picture the present:
 
     [3 frames][now]cut>mix>fry>eat next?      ->     <think>mix so fry</think><answer>C.</answer>
-    A. mix
-    B. eat
+    A. cut
+    B. mix
     C. fry
-    D. cut
+    D. eat
 
 Held-out problems have three levels, as SEED-Bench-R1 has (arXiv:2503.24376): 1 as in training, 2 new
 backgrounds and noise, 3 these and recipes of another grammar, in which a step is repeated, so that the
@@ -52,12 +52,15 @@ LEVELS = (1, 2, 3)
 class Clips:
     """Clips with a question of four options; no kitchen with its recipe is in both splits.
 
+    `mixed` gives options in an order of the problem's own; else they stand as above, since a small model
+    does not learn in minutes to look the letter of an option up.
     `level` is that of all held-out problems, 0 = one after the other; training problems are of
     level 1. `thinking`: whether demonstrations name the steps before the answer.
     """
 
     level: int = 0
     thinking: bool = True
+    mixed: bool = False
     asks: Literal["next", "now"] = "next"
     name: str = "clips"
     size: int | None = None
@@ -95,7 +98,8 @@ class Clips:
         frames = tuple(
             draw_kitchen(places, at, floor, rng, NOISE if level > 1 else 0) for at in shown
         )
-        options = tuple(list(STEPS)[int(i)] for i in rng.permutation(len(STEPS)))
+        drawn = tuple(list(STEPS)[int(i)] for i in rng.permutation(len(STEPS)))
+        options = drawn if self.mixed else tuple(STEPS)
         meta = {"options": options, "level": level, "done": recipe[:k]}
         if self.asks == "now":
             now = Message(role="user", content=f"{PICTURE_MARK}now?", pictures=frames[-1:])

@@ -245,19 +245,20 @@ def build(
 
 def embedded(
     look_steps: int = 40,
-    shown_steps: int = 60,
-    steps: int = 25,
+    shown_steps: int = 120,
+    steps: int = 20,
     problems: int = 90,
-    arms: str = "grpo,sft,sft-answers",
+    arms: str = "grpo-fixed,sft,sft-answers",
 ) -> pl.Pipeline:
     """The built-in model learns to see single pictures for `look_steps` steps and is shown solved clips for
-    `shown_steps`; from there the arms go on for as many steps."""
+    `shown_steps`; from there the arms go on for `steps`. Options stay in one order, as so small a model does
+    not learn in minutes to look their letters up."""
 
-    def seeing(steps: int, prompts: int, lr: float) -> pl.Recipe:
+    def seeing(steps: int, prompts: int) -> pl.Recipe:
         return pl.vary(
             pl.recipe("sft"),
             heads=("eyes",),
-            optimiser=pl.AdamW(lr=lr, warmup=10),
+            optimiser=pl.AdamW(lr=3e-3, warmup=20),
             schedule=pl.Schedule(prompts=prompts, steps=steps),
         )
 
@@ -268,8 +269,8 @@ def embedded(
     )
     return pl.Pipeline(
         parts={
-            "look": pl.warm(seeing(look_steps, 32, 3e-3), "clips(asks=now)"),
-            "shown": pl.warm(seeing(shown_steps, 16, 2e-3), "clips", model=pl.Output("look")),
+            "look": pl.warm(seeing(look_steps, 32), "clips(asks=now)"),
+            "shown": pl.warm(seeing(shown_steps, 16), "clips", model=pl.Output("look")),
             "study": pl.Part(study, model=pl.Output("shown"), task="clips"),
         }
     )
