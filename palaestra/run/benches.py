@@ -52,6 +52,7 @@ from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
 from palaestra.toys.lane import LaneTasks
+from palaestra.toys.lookalikes import LookalikeTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.molecules import MoleculeTasks
 from palaestra.toys.opinions import Opinions
@@ -76,6 +77,7 @@ from palaestra.types import Player, Task, Tasks, World
 from palaestra.values import walk
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
+from palaestra.worlds.asking import AskingRoom
 from palaestra.worlds.competition import CompetitionWorld
 from palaestra.worlds.competition_tasks import DrawnCompetitionTasks
 from palaestra.worlds.dialogue import Dialogue
@@ -136,6 +138,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "grid-legal": (lambda: GridTasks(name="grid-legal"), lambda: Grid(legal=True)),
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
     "lake": (LakeTasks, Lake),
+    "lookalikes": (LookalikeTasks, AskingRoom),
     "craftmini": (CraftMiniTasks, CraftMini),
     "craftgoal": (CraftGoalTasks, CraftGoal),
     "house": (HouseTasks, House),

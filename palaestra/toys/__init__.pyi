@@ -88,6 +88,9 @@ from .lane import (
 from .lookup import (
     LookupTasks as LookupTasks,
 )
+from .lookalikes import (
+    LookalikeTasks as LookalikeTasks,
+)
 from .mistakes import (
     wrong_answer as wrong_answer,
 )
