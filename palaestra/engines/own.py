@@ -122,8 +122,8 @@ class OwnEngine:
         """`generate` where places of pictures are among the ids. Raises UserError where the pixels
         of one are missing.
         """
-        if self.model.eyes is None:
-            need_text_alone(prompt, f"{self.model.name} has no eyes")
+        if not self.model.has_senses:
+            need_text_alone(prompt, f"{self.model.name} has no eyes and no ears")
         else:
             pictures_in(prompt, by_digest(pictures))
         room = self.model.context - len(prompt)

@@ -27,6 +27,7 @@ from palaestra.run.driver import train
 from palaestra.run.trust import check_code
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings, Use, setting_names
+from palaestra.sounds import sound_of
 from palaestra.store.columns import SCHEMA, sampled_from
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value_class
 from palaestra.values import from_toml
@@ -219,11 +220,12 @@ def episode_from(line: Mapping[str, Any]) -> tuple[Episode, dict[int, list[str]]
 
 
 def _pictures(line: Mapping[str, Any]) -> Mapping[int, Picture]:
-    """By their digests; files of older runs have none."""
-    return by_digest(
+    """By their digests, sounds too; files of older runs have none."""
+    seen = [
         Picture(shape=(p["height"], p["width"], p["channels"]), data=p["data"])
         for p in line.get("pictures") or ()
-    )
+    ]
+    return by_digest([*seen, *(sound_of(s["data"], s["rate"]) for s in line.get("sounds") or ())])
 
 
 def _row(measured: dict[str, Any], pictures: Mapping[int, Picture]) -> Row:

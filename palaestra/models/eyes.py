@@ -1,4 +1,5 @@
-"""What a language model sees pictures with: patches as embeddings that stand among those of tokens.
+"""What a language model sees pictures with: patches as embeddings that stand among those of tokens; and
+the pictures and sounds of a forward pass.
 
 M = pictures of a forward pass, P = places of a picture, D = the model's width.
 """
@@ -15,9 +16,11 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
 from palaestra.errors import UserError
+from palaestra.models.ears import Ears, Heard, sound_columns
 from palaestra.models.grid import GridOf
 from palaestra.models.tower import Tower
 from palaestra.pictures import FIRST_PLACE, PLACE_BITS, Picture, by_digest, pictures_in
+from palaestra.sounds import Sound
 from palaestra.types import Batch, Row, rng_of
 
 EYES = "eyes"  # the name of the head
@@ -89,14 +92,37 @@ def count_places(eyes: Any, picture: Picture, of: str) -> int:
 
 
 @dataclass(frozen=True)
+class Senses:
+    """What a model sees and hears with; None = it does not. `name` is the model's."""
+
+    eyes: Eyes | Tower | None
+    ears: Ears | None
+    name: str
+
+    def need_eyes(self) -> Eyes | Tower:
+        """Raises UserError where there are none."""
+        if self.eyes is None:
+            raise UserError(f"{self.name} has no eyes, and a row holds a picture")
+        return self.eyes
+
+    def need_ears(self) -> Ears:
+        """Raises UserError where there are none."""
+        if self.ears is None:
+            raise UserError(f"{self.name} has no ears, and a row holds a sound")
+        return self.ears
+
+
+@dataclass(frozen=True)
 class Seen:
     """The pictures of a forward pass, each once: digests [M] in rising order, uint8 pixels
-    [M, H, W, C], and where they are of unequal size the height and width [M, 2] that are theirs.
+    [M, H, W, C], and where they are of unequal size the height and width [M, 2] that are theirs;
+    and its sounds.
     """
 
     digest_M: Tensor
     pixels_MHWC: Tensor
     size_M2: Tensor | None = None
+    heard: Heard | None = None
 
     @classmethod
     def of(cls, pictures: Iterable[Picture], device: torch.device) -> Seen | None:
@@ -104,26 +130,40 @@ class Seen:
         known = by_digest(pictures)
         if not known:
             return None
-        digests = sorted(known)
+        heard = Heard.of((p for p in known.values() if isinstance(p, Sound)), device)
+        digests = sorted(d for d, p in known.items() if not isinstance(p, Sound))
+        if not digests:
+            return cls._nothing(device, heard)
         pixels, size = _stack([known[d] for d in digests])
         return cls(
             torch.tensor(digests, device=device),
             pixels.to(device),
             None if size is None else size.to(device),
+            heard,
         )
 
     @classmethod
+    def _nothing(cls, device: torch.device, heard: Heard | None) -> Seen:
+        """No picture, and sounds."""
+        digest_M = torch.zeros(0, dtype=torch.int64, device=device)
+        pixels = torch.zeros(0, 0, 0, CHANNELS, dtype=torch.uint8, device=device)
+        return cls(digest_M, pixels, heard=heard)
+
+    @classmethod
     def in_batch(cls, batch: Batch) -> Seen | None:
-        """Those of a batch's columns "picture", "pixels" and "extent"; None where it has no such."""
+        """Those of a batch's columns "picture", "pixels" and "extent", and its sounds; None where it
+        has no such.
+        """
+        heard = Heard.in_columns(batch.columns)
         if "picture" not in batch.columns:
-            return None
+            return heard and cls._nothing(batch["ids"].device, heard)
         digest_N, pixels_NHWC = batch["picture"].flatten(), batch["pixels"].flatten(0, 1)
         digest_M, which_N = digest_N.unique(return_inverse=True)
         first_M = torch.empty_like(digest_M).scatter_(
             0, which_N, torch.arange(len(digest_N), device=digest_N.device)
         )
         size = batch["extent"].flatten(0, 1)[first_M] if "extent" in batch.columns else None
-        return cls(digest_M, pixels_NHWC[first_M], size)
+        return cls(digest_M, pixels_NHWC[first_M], size, heard)
 
     def picture(self, at: int) -> Picture:
         """One of them, without what fills it up."""
@@ -134,13 +174,13 @@ class Seen:
         height, width, channels = pixels.shape
         return Picture(shape=(height, width, channels), data=pixels.cpu().numpy().tobytes())
 
-    def embed(self, eyes: Eyes | Tower, ids_BT: Tensor, text_BTD: Tensor) -> Tensor:
-        """[B, T, D]: the embeddings of tokens, and at the places of pictures what the eyes make of
-        these. Raises UserError for a place of a picture that is not here.
+    def embed(self, senses: Senses, ids_BT: Tensor, text_BTD: Tensor) -> Tensor:
+        """[B, T, D]: the embeddings of tokens, and at the places of pictures and sounds what eyes
+        and ears make of these. Raises UserError for a place of one that is not here.
         """
-        return self.inputs(eyes, ids_BT, text_BTD)["inputs_embeds"]
+        return self.inputs(senses, ids_BT, text_BTD)["inputs_embeds"]
 
-    def inputs(self, eyes: Eyes | Tower, ids_BT: Tensor, text_BTD: Tensor) -> dict[str, Any]:
+    def inputs(self, senses: Senses, ids_BT: Tensor, text_BTD: Tensor) -> dict[str, Any]:
         """What a decoder of transformers takes: `embed`, and where the eyes give more features than
         one vector a place, these for its first layers.
         """
@@ -148,22 +188,38 @@ class Seen:
         if not on_BT.any():
             return {"inputs_embeds": text_BTD}
         place_N = ids_BT[on_BT] - FIRST_PLACE
-        digest_K, which_N = (place_N >> PLACE_BITS).unique(return_inverse=True)
-        at_K = torch.searchsorted(self.digest_M, digest_K).clamp(max=len(self.digest_M) - 1)
-        if not torch.equal(self.digest_M[at_K], digest_K):
-            raise UserError("the pixels of a picture are not here; give them with the tokens")
-        number_N = place_N & ((1 << PLACE_BITS) - 1)
-        if isinstance(eyes, Tower):
-            looked = [eyes.look(self.picture(k)) for k in at_K.tolist()]
-            before = torch.tensor([0, *map(len, looked[:-1])], device=ids_BT.device).cumsum(0)
-            found_NF = torch.cat(looked)[before[which_N] + number_N]
-        else:
-            found_NF = eyes(self.pixels_MHWC[at_K])[which_N, number_N]
-        first_ND, *deep = found_NF.to(text_BTD.dtype).split(text_BTD.shape[-1], -1)
+        digest_N, number_N = place_N >> PLACE_BITS, place_N & ((1 << PLACE_BITS) - 1)
+        found_NF = self._features(senses, digest_N, number_N).to(text_BTD.dtype)
+        first_ND, *deep = found_NF.split(text_BTD.shape[-1], -1)
         found = {"inputs_embeds": text_BTD.masked_scatter(on_BT[..., None], first_ND)}
         return found | (
             {"visual_pos_masks": on_BT, "deepstack_visual_embeds": deep} if deep else {}
         )
+
+    def _features(self, senses: Senses, digest_N: Tensor, number_N: Tensor) -> Tensor:
+        """[N, F] of places of pictures and sounds."""
+        if self.heard is None:
+            return self._look(senses.need_eyes(), digest_N, number_N)
+        sounds_N = torch.isin(digest_N, self.heard.digest_S)
+        heard_KD = self.heard.embed(senses.need_ears(), digest_N[sounds_N], number_N[sounds_N])
+        if sounds_N.all():
+            return heard_KD
+        seen_KD = self._look(senses.need_eyes(), digest_N[~sounds_N], number_N[~sounds_N])
+        both_ND = seen_KD.new_zeros(len(digest_N), seen_KD.shape[-1])
+        both_ND = both_ND.index_put((sounds_N.nonzero()[:, 0],), heard_KD.to(seen_KD.dtype))
+        return both_ND.index_put(((~sounds_N).nonzero()[:, 0],), seen_KD)
+
+    def _look(self, eyes: Eyes | Tower, digest_N: Tensor, number_N: Tensor) -> Tensor:
+        """[N, F] of places of pictures."""
+        digest_K, which_N = digest_N.unique(return_inverse=True)
+        at_K = torch.searchsorted(self.digest_M, digest_K).clamp(max=len(self.digest_M) - 1)
+        if not len(self.digest_M) or not torch.equal(self.digest_M[at_K], digest_K):
+            raise UserError("the pixels of a picture are not here; give them with the tokens")
+        if isinstance(eyes, Tower):
+            looked = [eyes.look(self.picture(k)) for k in at_K.tolist()]
+            before = torch.tensor([0, *map(len, looked[:-1])], device=digest_N.device).cumsum(0)
+            return torch.cat(looked)[before[which_N] + number_N]
+        return eyes(self.pixels_MHWC[at_K])[which_N, number_N]
 
     def grid_of(self, tower: Tower) -> GridOf:
         """The grids of their places, by digest."""
@@ -208,9 +264,18 @@ def shown_pictures(row: Row, ids_T: np.ndarray) -> tuple[Picture, ...]:
 def picture_columns(pictures: Sequence[tuple[Picture, ...]]) -> dict[str, Tensor]:
     """Digests "picture" [B, P] and "pixels" [B, P, H, W, C] in uint8 of the pictures of each row,
     the last one again where there are fewer, and where sizes differ "extent" [B, P, 2], the height
-    and width of each; nothing where there is none.
+    and width of each; nothing where there is none. Sounds are in `sound_columns`.
     """
     by_digest(p for row in pictures for p in row)
+    kinds = [[isinstance(p, Sound) for p in row] for row in pictures]
+    if any(map(any, kinds)):
+        each = list(zip(pictures, kinds, strict=True))
+        sounds = [tuple(p for p in row if isinstance(p, Sound)) for row, _ in each]
+        seen = [
+            tuple(p for p, is_sound in zip(row, of, strict=True) if not is_sound)
+            for row, of in each
+        ]
+        return {**picture_columns(seen), **sound_columns(sounds)}
     every = next((row for row in pictures if row), None)
     if every is None:
         return {}

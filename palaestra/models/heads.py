@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from palaestra.models.ears import EARS, Ears
 from palaestra.models.eyes import EYES, Eyes
 from palaestra.types import rng_of
 
@@ -124,11 +125,13 @@ SLOW = "slow_"  # begins the name of a copy that follows
 def head(name: str, width: int, vocabulary: int, dtype: torch.dtype) -> nn.Module:
     """An untrained head; "projection" gives vectors, "q" and "q2" a number for every token,
     "slow_q" and "slow_q2" too, without a gradient; every other name a number, "prior..." on a random
-    prior. "eyes" reads no hidden states: it sees the pictures of a
+    prior. "eyes" and "ears" read no hidden states: they see the pictures and hear the sounds of a
     prompt.
     """
     if name == EYES:
         return Eyes(width, dtype)
+    if name == EARS:
+        return Ears(width, dtype)
     if name.removeprefix(SLOW) in Q_HEADS:
         twin = name.removeprefix(SLOW) != Q_HEADS[0]
         values = ActionValueHead(width, vocabulary, dtype, twin=twin)

@@ -23,7 +23,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.chat.template import end_of_turn
 from palaestra.errors import UserError
-from palaestra.models.eyes import EYES, Eyes, Seen, count_places
+from palaestra.models.ears import EARS, Ears, count_sound_places
+from palaestra.models.eyes import EYES, Eyes, Seen, Senses, count_places
 from palaestra.models.files import (
     check_processor,
     explain_failures,
@@ -37,6 +38,7 @@ from palaestra.models.inside.residual import hooked, layers_of
 from palaestra.models.packed import enable
 from palaestra.models.tower import Tower, mutual
 from palaestra.pictures import FIRST_PLACE, Picture
+from palaestra.sounds import Sound
 
 NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones)
 
@@ -236,7 +238,7 @@ class Model:
         """Tokens as they are where there are no pictures."""
         if seen is None:
             return {"input_ids": ids_BT}
-        inputs = seen.inputs(self._need_eyes(), ids_BT, self._embed_text(ids_BT))
+        inputs = seen.inputs(self.senses, ids_BT, self._embed_text(ids_BT))
         if self.is_mutual and "attention_mask" not in options:
             T = ids_BT.shape[1]
             past_TT = torch.ones(T, T, dtype=torch.bool, device=ids_BT.device).tril()
@@ -251,16 +253,16 @@ class Model:
         """[B, T, D]: embeddings of tokens, and of places of pictures. Raises UserError where one
         is not among those seen, or the model has no eyes.
         """
-        return seen.embed(self._need_eyes(), ids_BT, self._embed_text(ids_BT))
+        return seen.embed(self.senses, ids_BT, self._embed_text(ids_BT))
 
     def _embed_text(self, ids_BT: Tensor) -> Tensor:
         """[B, T, D], anything at places of pictures."""
         return self.causal.get_input_embeddings()(ids_BT.where(ids_BT < FIRST_PLACE, 0))
 
-    def _need_eyes(self) -> Eyes | Tower:
-        if self.eyes is None:
-            raise UserError(f"{self.name} has no eyes, and a row holds a picture")
-        return self.eyes
+    @property
+    def senses(self) -> Senses:
+        """What it sees and hears with."""
+        return Senses(self.eyes, self.ears, self.name)
 
     @property
     def has_grids(self) -> bool:
@@ -283,6 +285,17 @@ class Model:
         eyes = self.heads.get(EYES)
         return eyes if isinstance(eyes, Eyes) else self.tower
 
+    @property
+    def ears(self) -> Ears | None:
+        """What it hears sounds with; None = it hears nothing."""
+        ears = self.heads.get(EARS)
+        return ears if isinstance(ears, Ears) else None
+
+    @property
+    def has_senses(self) -> bool:
+        """Whether it sees or hears."""
+        return self.eyes is not None or self.ears is not None
+
     @cached_property
     def tower(self) -> Tower | None:
         """Of a vision-language model: its own. Raises UserError for one that is not supported."""
@@ -296,7 +309,11 @@ class Model:
         return self.eyes if isinstance(self.eyes, Tower) else None
 
     def places(self, picture: Picture) -> int:
-        """How many places a picture takes in a row. Raises UserError where it cannot be seen."""
+        """How many places a picture or sound takes in a row. Raises UserError where the model cannot
+        see or hear it.
+        """
+        if isinstance(picture, Sound):
+            return count_sound_places(self.ears, picture, self.name)
         if self.eyes is None:
             check_processor(self.source, self.causal.config)
         return count_places(self.eyes, picture, self.name)
@@ -453,6 +470,17 @@ class Model:
         """A head that sees pictures, where the model has nothing that does."""
         if self.eyes is None:
             self.add_head(EYES)
+
+    def add_ears(self) -> None:
+        """A head that hears sounds, where the model has none. Raises UserError for a model whose
+        prompts a processor writes.
+        """
+        if self.processor is not None:
+            raise UserError(
+                f"{self.name} has a processor of its own, and ears of the project's own stand on text "
+                "models alone; take a text model, or leave the sounds out"
+            )
+        self.add_head(EARS)
 
     def add_head(self, name: str) -> nn.Module:
         """The head of that name, made if there is none."""

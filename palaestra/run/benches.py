@@ -63,6 +63,7 @@ from palaestra.toys.reading import ReadingTasks
 from palaestra.toys.rec import Rec
 from palaestra.toys.relations import Relations
 from palaestra.toys.rubrics import Rubrics
+from palaestra.toys.scenes import Scenes
 from palaestra.toys.screen import Screen
 from palaestra.toys.shop import ShopTasks, ShopUser, order, stock
 from palaestra.toys.statements import Statements
@@ -128,7 +129,8 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
-    "screen": Screen, "clips": Clips, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
+    "screen": Screen, "scenes": Scenes, "clips": Clips, "rubrics": Rubrics, "opinions": Opinions,
+    "statements": Statements,
     "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy, "molecules": MoleculeTasks,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {

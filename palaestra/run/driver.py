@@ -27,8 +27,9 @@ from palaestra.ends import (
 )
 from palaestra.errors import Fault, Paused, Stopped, UserError
 from palaestra.method import Recipe
-from palaestra.models.eyes import EYES
-from palaestra.models.load import trainable_copy, weights_sha256
+from palaestra.models.ears import EARS
+from palaestra.models.eyes import EYES, Eyes
+from palaestra.models.load import Model, trainable_copy, weights_sha256
 from palaestra.models.tower import set_rates
 from palaestra.models.vocabulary import check_vocabulary
 from palaestra.rollout.cast import Snapshots
@@ -224,8 +225,9 @@ def prepare(recipe: Recipe, ctx: RunContext) -> None:
 def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
     """`prepare` without the optimisers."""
     for name, learner in recipe.learners.items():
-        if name in ctx.models and EYES in learner.heads:
-            ctx.model(name).add_eyes()  # first, as references are copies and see as it does
+        for head in learner.heads if name in ctx.models else ():
+            if head in (EYES, EARS):  # first, as references are copies and see and hear as it does
+                _add_head(ctx.model(name), head)
     measured = {name for learner in recipe.learners.values() for name, _ in learner.needs}
     for name, source in recipe.references.items():
         if name not in ctx.models and not isinstance(source, Snapshots):
@@ -239,7 +241,7 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
         if name not in ctx.models:
             ctx.models[name] = trainable_copy(ctx.model("policy"), share=True)
         for head in learner.heads:
-            ctx.model(name).add_eyes() if head == EYES else ctx.model(name).add_head(head)
+            _add_head(ctx.model(name), head)
         if learner.layers:
             ctx.model(name).freeze_below(learner.layers)
         if learner.rates:
@@ -249,7 +251,18 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
                     "parts 0 or 1"
                 )
             model = ctx.model(name)
-            set_rates(model.module, model.causal, learner.rates, model.name)
+            own = model.eyes if isinstance(model.eyes, Eyes) else None
+            set_rates(model.module, model.causal, learner.rates, model.name, own)
+
+
+def _add_head(model: Model, name: str) -> None:
+    """A head, where the model has nothing that does its work."""
+    if name == EYES:
+        model.add_eyes()
+    elif name == EARS:
+        model.add_ears()
+    else:
+        model.add_head(name)
 
 
 def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog | None]:

@@ -384,7 +384,7 @@ def bench_of(
     what stands behind the prompts of data, see `Recipe`. `recipe`: whose verifier judges answers to
     data where no reward is named.
     """
-    from palaestra.run import benches, rooms
+    from palaestra.run import benches, rooms, several
     from palaestra.worlds.tools import WithTools
 
     check_problem_settings(settings)
@@ -394,7 +394,7 @@ def bench_of(
         bench = rooms.ROOMS[room](settings, instruction)
     elif settings.env and not coded:
         records = benches.rows_of(settings, answers=False) if settings.data else None
-        bench, players = benches.from_env(settings.env, records)
+        bench, players = several.from_envs(settings.env, records)
     elif settings.agent and settings.data and not settings.reward:
         bench = benches.rows_alone(settings)
     elif settings.data:

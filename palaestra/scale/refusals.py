@@ -106,9 +106,9 @@ def _refuse_ranks(runnable: Any, ctx: RunContext) -> None:
                 "cannot; set learners = 1, or take a reference that stays"
             )
     for name, model in ctx.models.items():
-        if model.eyes is not None:
+        if model.has_senses:
             raise UserError(
-                f"learners: model {name!r} has eyes, whose weights are learned in one process; set "
+                f"learners: model {name!r} has eyes or ears, whose weights are learned in one process; set "
                 "learners = 1"
             )
 

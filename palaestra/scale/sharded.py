@@ -92,9 +92,9 @@ def shard(model: Model, mesh: DeviceMesh) -> TrainingForward:
     Trained weights below float32 are kept in float32, gathered in their own precision, and their
     gradients summed in float32: what `MasterWeights` does in one process.
     """
-    if model.eyes is not None:
+    if model.has_senses:
         raise UserError(
-            f"{model.name} has eyes, whose weights are learned in one process; train it without ranks"
+            f"{model.name} has eyes or ears, whose weights are learned in one process; train it without ranks"
         )
     # a model remembers what it finds out about itself, and finds it in whole weights alone
     _ = model.packs, model.position_bytes

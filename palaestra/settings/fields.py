@@ -148,7 +148,8 @@ class ProblemSettings:
         "one by one; or rerank: passages of --docs, chosen for the questions of --data; or "
         "interpreter: the questions of --data or --task, answered with programs inside the reply; or graph: "
         "the same as --graph; or experts: the tasks of --data, done by plans of the functions of --tools; or competition(DIR): "
-        "a folder with data, a metric and hidden answers",
+        "a folder with data, a metric and hidden answers. Several of yours are joined with their shares, "
+        "a.py:A*2+b.py:B",
         metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | query | eliminate | rerank | interpreter | graph | "
         "experts | competition(DIR)",
         use=LEARNED,

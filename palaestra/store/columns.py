@@ -27,6 +27,12 @@ PICTURE = pa.struct(
         "data": pa.binary(),  # 8 bits a channel, row by row
     }
 )
+SOUND = pa.struct(
+    {
+        "rate": pa.int32(),  # samples a second
+        "data": pa.binary(),  # 16 bits a sample, one channel
+    }
+)
 VERDICT = pa.struct(
     {
         "judge": pa.string(),
@@ -85,6 +91,7 @@ SCHEMA = pa.schema(
         "facts": pa.string(),  # JSON
         "verdicts": pa.list_(VERDICT),  # of judges
         "pictures": pa.list_(PICTURE),  # those that ids of its rows are places of, each once
+        "sounds": pa.list_(SOUND),  # likewise
         "rows": pa.list_(ROW),
     }
 )
@@ -118,7 +125,7 @@ def version_of(file: Path) -> int:
 
 def read_episodes(files: Sequence[Path], tokens: bool) -> pa.Table:
     """Episodes of Parquet files as one table, without their tokens if not asked for."""
-    names = [n for n in SCHEMA.names if tokens or n not in ("rows", "pictures")]
+    names = [n for n in SCHEMA.names if tokens or n not in ("rows", "pictures", "sounds")]
     if not files:
         return SCHEMA.empty_table().select(names)
     dataset = ds.dataset(list(map(str, files)), schema=SCHEMA, format="parquet")

@@ -57,7 +57,7 @@ class Raw:
     advantage: float | None
 
 
-LARGE = ("rows", "pictures")
+LARGE = ("rows", "pictures", "sounds")
 
 
 class StepRollouts:

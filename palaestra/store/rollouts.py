@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from palaestra.pictures import by_digest
+from palaestra.pictures import Picture, by_digest
+from palaestra.sounds import Sound
 from palaestra.store.checkpoint import disk_errors, jsonable, write_atomic
 from palaestra.store.columns import ROW, SAID, SAMPLED_FROM, SCHEMA, SCHEMA_VERSION, VERSION
 from palaestra.types import Episode, Group, Key, Row, Segment, value_class
@@ -256,8 +257,17 @@ def _joined(ids: list[int], decode: Callable[[Sequence[int]], str]) -> list[str]
 
 def _pictures(e: Episode) -> list[dict[str, Any]]:
     names = ("height", "width", "channels")
+    return [dict(zip(names, p.shape, strict=True)) | {"data": p.data} for p in _media(e, False)]
+
+
+def _sounds(e: Episode) -> list[dict[str, Any]]:
+    return [{"rate": s.rate, "data": s.data} for s in _media(e, True) if isinstance(s, Sound)]
+
+
+def _media(e: Episode, heard: bool) -> list[Picture]:
+    """Its sounds or its pictures, each once."""
     known = by_digest(p for r in e.rows for p in r.pictures)
-    return [dict(zip(names, p.shape, strict=True)) | {"data": p.data} for p in known.values()]
+    return [p for p in known.values() if isinstance(p, Sound) == heard]
 
 
 def sampled_turns(e: Episode) -> Iterator[list[Segment]]:
@@ -306,4 +316,5 @@ def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
             for v in (e.reward.verdicts if e.reward else ())
         ],
         "pictures": _pictures(e),
+        "sounds": _sounds(e),
     }

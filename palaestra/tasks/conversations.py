@@ -181,7 +181,7 @@ def join_parts(content: Any, where: str, field: str) -> Any:
         if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
             what = part.get("type", "?") if isinstance(part, Mapping) else kind(part)
             raise UserError(
-                f"{where}: {field} has a part {what!r}; only text and, in messages of a prompt, pictures are read"
+                f"{where}: {field} has a part {what!r}; only text and, in messages of a prompt, pictures and sounds are read"
             )
     return "".join(part["text"] for part in content)
 

@@ -43,12 +43,12 @@ from palaestra.tasks.domains import DomainTasks, domain_tasks
 from palaestra.tasks.molecules import check_same_cut
 from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.phrasing import ask_for_form
-from palaestra.tasks.picture_data import CLIPS, READ, digests, place_pictures
+from palaestra.tasks.picture_data import READ, digests, place_pictures
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
 from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, held_out_mask
 from palaestra.tasks.sources import name_of, open_records
-from palaestra.tasks.tool_data import notes_on_tools
+from palaestra.tasks.tool_data import notes_on_tools, read_tools
 from palaestra.types import Message, Task, seed_of, stage
 
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
@@ -417,15 +417,13 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
             f"{where}: {reading.name('domain')} is {describe_value(domain)}; write text or a whole "
             "number"
         )
-    record = options.read_options(record)
+    record = read_tools(options.read_options(record), where)
     if answers and not has_other_use(record):
         record = {**record, **shown_parts(record)}
     system = _system(record, where, reading)
     prompt, own_meta = _prompt(record, where, len(system), reading)
     prompt = place_pictures(prompt, record, where)
-    meta = {
-        k: to_plain(v) for k, v in record.items() if k not in (*COLUMNS, READ, CLIPS)
-    } | own_meta
+    meta = {k: to_plain(v) for k, v in record.items() if k not in (*COLUMNS, READ)} | own_meta
     return Task(
         id=label if identity is None else str(identity),
         prompt=options.add_options((*system, *prompt), meta),

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.tasks.picture_data import PICTURE_COLUMNS
-from palaestra.tasks.video_data import VIDEO_COLUMNS
+from palaestra.sounds import Sound
+from palaestra.tasks.picture_data import FORMS
 from palaestra.types import Task
 
 EXCERPT = 50  # characters
@@ -92,7 +92,8 @@ class Preflight:
         self.unit_at: dict[str, int] = {}
         self.other = ""  # the last answer that differs from the one that is looked at
         self.last = ""
-        self.unseen = ""  # the first text of a column of pictures that was read as none
+        # the first text of a column of pictures or sounds that was read as none, by what it is of
+        self.unseen: dict[str, str] = {}
 
     def look(self, task: Task, choices: bool, *, cut: bool = False) -> None:
         """`choices`: the options stand in the prompt, and so the answer does. `cut`: a conversation
@@ -130,13 +131,15 @@ class Preflight:
         self.faults.setdefault(name, FaultCount()).count(index)
 
     def _pictures(self, i: int, task: Task) -> None:
-        named = (task.meta.get(name) for name in (*PICTURE_COLUMNS, *VIDEO_COLUMNS))
-        text = next((x for x in named if isinstance(x, str) and x.strip()), "")
-        if any(m.pictures for m in task.prompt):
-            self._count("pictures", i)
-        elif text:
-            self._count("no picture", i)
-            self.unseen = self.unseen or text
+        for form in FORMS:
+            heard = form.noun == "sound"
+            named = (task.meta.get(name) for name in form.columns)
+            text = next((x for x in named if isinstance(x, str) and x.strip()), "")
+            if any(isinstance(p, Sound) == heard for m in task.prompt for p in m.pictures):
+                self._count(f"{form.noun}s", i)
+            elif text:
+                self._count(f"no {form.noun}", i)
+                self.unseen.setdefault(form.noun, text)
 
     def _gold(self, i: int, prompt: str, gold: str, choices: bool) -> None:
         self.golds += 1
@@ -232,10 +235,11 @@ class Preflight:
                 False,
                 "if the question stands inside it: --columns prompt=prompt.NAME",
             )
-        if (f := self.faults.get("no picture")) and "pictures" in self.faults:
-            unseen = repr(self.unseen[:EXCERPT])
-            text = f"{self._of(f.n)} have no picture, but text in its column, first {unseen}"
-            yield text, f.first, False, "write the path of a picture's file, with its ending"
+        for noun in (form.noun for form in FORMS):
+            if (f := self.faults.get(f"no {noun}")) and f"{noun}s" in self.faults:
+                unseen = repr(self.unseen[noun][:EXCERPT])
+                text = f"{self._of(f.n)} have no {noun}, but text in its column, first {unseen}"
+                yield text, f.first, False, f"write the path of a {noun}'s file, with its ending"
         if f := self.faults.get("cut"):
             text = f"{self._of(f.n)} end with the user, after what is imitated"
             yield text, f.first, False, "that last message is left out"

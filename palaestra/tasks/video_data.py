@@ -13,13 +13,27 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from palaestra.errors import UserError
+from palaestra.pictures import Picture
+from palaestra.tasks.picture_files import (
+    ENDINGS,
+    LOCAL,
+    explain,
+    find_file,
+    from_pillow,
+    is_data_url,
+    local_path,
+    read_picture,
+    unpack_picture,
+)
+from palaestra.tasks.records import describe_value
 
 VIDEO_COLUMNS = ("video", "videos")
 VIDEO_PARTS = ("video", "video_url", "input_video")  # types of parts of messages that are videos
@@ -35,6 +49,7 @@ CONTAINER = re.compile(
     rb".{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI |\x00\x00\x01[\xba\xb3]|FLV\x01|0&\xb2u", re.DOTALL
 )
 DIGITS = re.compile(r"(\d+)")
+HELD = 4  # videos that are kept after they were read
 
 
 def frame_places(total: int, n: int) -> list[int]:
@@ -99,3 +114,56 @@ def decode_container(data: bytes, n: int, where: str) -> list[Image.Image]:
         return [frame.to_image() for i, frame in enumerate(pictures()) if i in chosen]
     except av.error.FFmpegError as error:
         raise UserError(f"{where} cannot be read: {error}") from None
+
+
+def is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def read_video(
+    value: Any, where: str, folder: Path, most: int = 0, frames: int = 0
+) -> tuple[Picture, ...]:
+    """The frames of one video that a model is shown, in any of the forms above. Raises UserError."""
+    n = frames or MOST_FRAMES
+    if isinstance(value, Mapping):  # of data sets
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, list | tuple):
+        if not value:
+            raise UserError(f"{where} is an empty list; a video has one frame or more")
+        chosen = [value[i] for i in frame_places(len(value), n)]
+        return tuple(read_picture(v, where, folder, most) for v in chosen)
+    if isinstance(value, bytes | bytearray):
+        return _from_frames(bytes(value), where, most, n)
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(
+            f"{where} is {describe_value(value)}; write the path of an animated file or of a folder of "
+            "frames, or a list of pictures"
+        )
+    text = value.strip()
+    if is_data_url(text):
+        return _from_frames(unpack_picture(text, where), where, most, n)
+    if "://" in text[:16] and not LOCAL.match(text):
+        raise UserError(
+            f"{where} is the URL {text[:60]!r}, and nothing is fetched from the net; download the "
+            "video and write its path"
+        )
+    if is_folder(inside := folder / local_path(text)):
+        files = frames_in_folder(inside, ENDINGS, n, where)
+        return tuple(read_picture(str(p.resolve()), where, folder, most) for p in files)
+    path = find_file(text, where, folder, "video")
+    with explain(f"{where}: {path}"):
+        stat = path.stat()
+        return _from_video(path, stat.st_mtime_ns, stat.st_size, most, n)
+
+
+@lru_cache(HELD)
+def _from_video(path: Path, changed: int, size: int, most: int, n: int) -> tuple[Picture, ...]:
+    return tuple(from_pillow(x, most) for x in decode_frames(path.read_bytes(), n, str(path)))
+
+
+def _from_frames(data: bytes, where: str, most: int, n: int) -> tuple[Picture, ...]:
+    with explain(where):
+        return tuple(from_pillow(x, most) for x in decode_frames(data, n, where))

@@ -129,6 +129,9 @@ from .algebras import (
 from .rubrics import (
     Rubrics as Rubrics,
 )
+from .scenes import (
+    Scenes as Scenes,
+)
 from .screen import (
     Screen as Screen,
     action_parts as action_parts,

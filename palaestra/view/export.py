@@ -108,7 +108,7 @@ def page(held: dict[str, str]) -> str:
     style = read("vendor/uPlot.min.css") + read("style.css")
     policy = (
         f"default-src 'none'; script-src {' '.join(map(digest, scripts.values()))} data:; "
-        f"style-src {digest(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+        f"style-src {digest(style)}; img-src data:; media-src data:; base-uri 'none'; form-action 'none'"
     )
     return "\n".join(
         [

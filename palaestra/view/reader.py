@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from palaestra.errors import UserError
 from palaestra.pictures import FIRST_PLACE, Picture, digest_of
+from palaestra.sounds import sound_address, sound_of
 from palaestra.store.columns import SCHEMA
 from palaestra.store.folder import (
     NO_PLACE,
@@ -336,12 +337,14 @@ def part_columns(column: pa.ChunkedArray) -> dict[str, pa.Array]:
 
 
 def episode(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of a rollout file as the page takes it: JSON objects read, pictures as PNG."""
+    """A line of a rollout file as the page takes it: JSON objects read, pictures as PNG, sounds as WAV."""
     objects = {k: json_object(line.pop(k, None)) for k in ("reward_parts", "facts")}
-    given = (line.pop("pictures", None) or (), line.pop("rows", None) or ())
+    given = tuple(line.pop(k, None) or () for k in ("pictures", "sounds", "rows"))
     try:
         pictures = {_digest(p): data_address(p) for p in given[0]}
-        rows = [context(r, pictures) for r in given[1]]
+        sounds = [sound_of(s["data"], s["rate"]) for s in given[1]]
+        pictures |= {s.digest: sound_address(s) for s in sounds}
+        rows = [context(r, pictures) for r in given[2]]
     except (TypeError, ValueError, KeyError, AttributeError):  # columns of other types
         rows = []
     texts = {k: x if isinstance(x := line.get(k), str) else None for k in TEXTS}
@@ -358,7 +361,7 @@ def _digest(picture: Mapping[str, Any]) -> int:
 
 
 def context(row: Mapping[str, Any], pictures: Mapping[int, str]) -> dict[str, Any]:
-    """`shown`: at the first place of each picture its address."""
+    """`shown`: at the first place of each picture or sound its address."""
     seat_columns = {"seat": row.get("seat") or "", "thread": row.get("thread") or ""}
     seat_columns |= {k: row.get(k) for k in BY_TOKEN} | {"said": row.get("said") or []}
     shown: dict[int, str] = {}

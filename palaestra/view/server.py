@@ -26,7 +26,7 @@ from palaestra.view.reader import RunReader
 
 NAMES = ("localhost", "127.0.0.1", "[::1]")
 POLICY = (
-    "default-src 'none'; script-src 'self' {}; style-src 'self'; connect-src 'self'; img-src data:; "
+    "default-src 'none'; script-src 'self' {}; style-src 'self'; connect-src 'self'; img-src data:; media-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {

@@ -13,7 +13,7 @@ from palaestra.models.layout import prompts_and_tails
 from palaestra.models.load import load, save
 from palaestra.models.lora import LoRA
 from palaestra.models.model import frozen_copy, trainable_copy
-from palaestra.models.tower import parts_of, set_rates
+from palaestra.models.tower import model_parts, set_rates
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK
 from palaestra.types import Example, Message, Row, Sampling, Segment
 from palaestra.update import AdamW, pack
@@ -232,7 +232,8 @@ def test_each_part_has_a_rate_of_its_own(folder):
     """AdamW's first step is the rate in every weight that has a gradient, whatever its size."""
     own = load(folder)
     set_rates(own.module, own.causal, {"tower": 0, "projector": 0.5}, own.name)
-    parts, before = parts_of(own.module, own.causal), {n: p.detach().clone() for n, p in own.module.named_parameters()}
+    parts = {n: part for n, (part, _) in model_parts(own.module, own.causal).items()}
+    before = {n: p.detach().clone() for n, p in own.module.named_parameters()}
     assert set(parts.values()) == {"tower", "projector", "language"}
     optimiser = AdamW(lr=1e-3, eps=1e-30, clip_norm=0).build(own.trainable())
     rows = played(OwnEngine(own), [asked(noise(1), noise(2, 30, 90))])

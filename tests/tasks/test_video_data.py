@@ -10,8 +10,7 @@ import pytest
 from palaestra.errors import UserError
 from palaestra.pictures import PICTURE_MARK
 from palaestra.tasks.files import FileTasks
-from palaestra.tasks.picture_data import read_video
-from palaestra.tasks.video_data import frame_places
+from palaestra.tasks.video_data import frame_places, read_video
 from PIL import Image
 
 

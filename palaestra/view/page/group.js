@@ -158,12 +158,16 @@ export function turns(r) {
   return found;
 }
 
+const medium = (address) => address.startsWith("data:audio/")
+  ? html`<audio controls src=${address} aria-label="sound that the policy heard"></audio>`
+  : html`<img src=${address} alt="picture that the policy saw" />`;
+
 function turn(e, r, k, t, { colour, scale, other, focus, point }) {
   const here = focus && focus.row === k ? focus.token : -1;
   if (t.text !== undefined) return html`<div class=${`turn ${t.kind === "tool result" ? "result" : ""}`}>
     <small>${t.kind}${t.own && r.seat && t.kind !== r.seat ? ` as ${r.seat}` : ""}${t.calls ? ", calls a tool" : ""}, turn ${t.turn ?? 0}, without tokens</small><div class="tokens">${seen(t.text)}</div></div>`;
   const values = numbers(e, r, k, colour, other);
-  const tokens = t.at.map((i) => html`${r.shown?.[i] ? html`<img src=${r.shown[i]} alt="picture that the policy saw" />` : nothing}<i data-i=${i} class=${`${look(r, i, colour, values, scale)}${i === here ? " here" : ""}`}>${r.shown?.[i] !== undefined ? "" : seen(r.tokens[i])}</i>`);
+  const tokens = t.at.map((i) => html`${r.shown?.[i] ? medium(r.shown[i]) : nothing}<i data-i=${i} class=${`${look(r, i, colour, values, scale)}${i === here ? " here" : ""}`}>${r.shown?.[i] !== undefined ? "" : seen(r.tokens[i])}</i>`);
   const click = (x) => x.target.dataset.i && point({ row: k, token: +x.target.dataset.i });
   const heading = `${t.kind}${t.calls ? ", calls a tool" : ""}${t.hidden ? ", hidden when trained" : ""}`;
   // prettier-ignore
