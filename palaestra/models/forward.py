@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from palaestra.models.choices import LEGAL, Replying, with_texts
 from palaestra.models.eyes import Seen
 from palaestra.models.grid import layout_shifts
-from palaestra.models.inside.attention import SCORES, attention_scores
+from palaestra.models.inside.attention import FROM_MAPS, attention_scores
 from palaestra.models.inside.features import FEATURES, HiddenPlaces
 from palaestra.models.layout import Fork, Layout
 from palaestra.models.model import Model
@@ -112,6 +112,7 @@ def forward(
                                the restriction says one of them (`types.Choices.log_mass`), else 0
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
+        picture_mass[b, t]     the share of attention that ids[b, t] pays to places of pictures
 
     Of replies that were chosen among legal ones, log-probs and entropies are those of the
     distribution restricted to these (`choices`).
@@ -120,11 +121,11 @@ def forward(
     `packed`) do; for the others rows are right-padded, so a causal model needs no mask: no token
     sees the padding. Raises KeyError for a need that this model does not have.
     """
-    known = (*VOCABULARY, LEGAL, *FEATURES, *SCORES, *model.heads)
+    known = (*VOCABULARY, LEGAL, *FEATURES, *FROM_MAPS, *model.heads)
     for need in needs:
         if need.split(":")[0] not in known:
             raise KeyError(f"unknown need {need!r}; this model gives {', '.join(known)}")
-    maps = [n for n in needs if n.split(":")[0] in SCORES]
+    maps = [n for n in needs if n.split(":")[0] in FROM_MAPS]
     if len(maps) == len(needs):
         return attention_scores(model, batch, maps)
     ids_BT = batch["ids"]

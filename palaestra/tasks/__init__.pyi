@@ -50,6 +50,7 @@ from .options import (
     contains_options as contains_options,
     letter_options as letter_options,
     option_texts as option_texts,
+    reorder_options as reorder_options,
 )
 from .procedural import (
     ANSWER_PREFIX as ANSWER_PREFIX,

@@ -66,6 +66,9 @@ from .judging import (
     Grade as Grade,
     Pairs as Pairs,
 )
+from .kitchen import (
+    Kitchens as Kitchens,
+)
 from .knights import (
     Knights as Knights,
 )
@@ -89,6 +92,9 @@ from .lane import (
 )
 from .lookup import (
     LookupTasks as LookupTasks,
+)
+from .lookalikes import (
+    LookalikeTasks as LookalikeTasks,
 )
 from .mistakes import (
     wrong_answer as wrong_answer,

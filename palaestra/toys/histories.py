@@ -14,7 +14,6 @@ from dataclasses import field
 import numpy as np
 
 from palaestra.declared import declare
-from palaestra.judges.listwise import write_order
 from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.types import ChatRequest, Task, rng_of, stage
 
@@ -86,4 +85,5 @@ class TasteRanker:
             luck = self.luck * float(rng_of(("luck", query, items[place])).random())
             return (1.0 if items[place] == right else luck) + self.late * place
 
-        return write_order([i + 1 for i in sorted(range(len(items)), key=score, reverse=True)])
+        order = sorted(range(len(items)), key=score, reverse=True)
+        return " > ".join(f"[{i + 1}]" for i in order)

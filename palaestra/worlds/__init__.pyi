@@ -44,6 +44,11 @@ from .again import (
     ask_again as ask_again,
     previous_answer as previous_answer,
 )
+from .asking import (
+    AskingRoom as AskingRoom,
+    read_record as read_record,
+    resolution_score as resolution_score,
+)
 from .bandit import (
     BanditTasks as BanditTasks,
     DrawnBandit as DrawnBandit,
