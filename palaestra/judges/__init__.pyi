@@ -8,13 +8,9 @@ from .audit import (
     order_bias as order_bias,
 )
 from .listwise import (
-    ORDER_PASSAGES as ORDER_PASSAGES,
     rank_once as rank_once,
     rank_windows as rank_windows,
-    read_order as read_order,
-    repair_order as repair_order,
     window_spans as window_spans,
-    write_order as write_order,
 )
 from .principles import (
     PRINCIPLE_QUESTIONS as PRINCIPLE_QUESTIONS,

@@ -6,12 +6,12 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from palaestra.context import Bench
-from palaestra.judges.listwise import ORDER_PASSAGES
 from palaestra.run import benches
 from palaestra.run.world_settings import check_world_settings
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.qrels import JudgedQueries
 from palaestra.tasks.spec import parse_alone
+from palaestra.verifiers.orders import ORDER_PASSAGES
 from palaestra.worlds.eliminate import DROP_ONE, Eliminate
 from palaestra.worlds.listwise import Listwise
 from palaestra.worlds.query import WRITE_JSON, WriteQuery

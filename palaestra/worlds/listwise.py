@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import ClassVar
 
 from palaestra.declared import declare
-from palaestra.judges.listwise import ORDER_PASSAGES, rank_question, read_order, write_order
 from palaestra.services.index import Hit
 from palaestra.types import Act, Ask, Frame, Key, Task, need_at_least, stage, value_class
+from palaestra.verifiers.orders import ORDER_PASSAGES, rank_question, read_order, write_order
 from palaestra.verifiers.ranking import ndcg, rank_sources
 from palaestra.worlds.pools import candidates_of, grade_of, grades_of
 from palaestra.worlds.retrieval import Retriever

@@ -11,13 +11,14 @@ from types import SimpleNamespace
 import palaestra as pl
 import pytest
 from palaestra.errors import Fault, UserError
-from palaestra.judges.listwise import rank_windows, read_order, window_spans, write_order
+from palaestra.judges.listwise import rank_windows, window_spans
 from palaestra.objective.preference import DPO
 from palaestra.recipes.domains import coranking
 from palaestra.recipes.domains.coranking import orders
 from palaestra.toys import TasteRanker
 from palaestra.types import Act, Episode, Group, Message, Reward, Row, Segment, Task
 from palaestra.verifiers import ndcg
+from palaestra.verifiers.orders import read_order, write_order
 from palaestra.worlds import Listwise
 
 from tests.objective.test_preference import loss_of

@@ -213,7 +213,7 @@ def build(
     reranker = LargeReranker(asked, tokens)
     further = LargeReranker(other, tokens) if other else None
     trained = small is None and small_steps > 0
-    usage = None if trained else pl.judges.ORDER_PASSAGES
+    usage = None if trained else pl.verifiers.ORDER_PASSAGES
     pre = PreRank(pl.LocalModel("small") if trained else small, window, stride, usage, tokens)
     reward = OrderReward(reranker, weight)
     drawn = ProposeOrders(0, shuffles + samples, temperature, words)

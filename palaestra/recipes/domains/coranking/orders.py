@@ -61,7 +61,7 @@ class PreRank:
     small: pl.Source | None
     window: int = 20
     stride: int = 10
-    usage: str | None = pl.judges.ORDER_PASSAGES
+    usage: str | None = pl.verifiers.ORDER_PASSAGES
     tokens: int = 512
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
@@ -94,7 +94,7 @@ class WrittenOrder(pl.worlds.Listwise):
     def oracle(self, state: Any) -> str:
         """What is demonstrated."""
         texts = [text for _, text, _ in state.hits] if self.words else ()
-        return pl.judges.write_order(self.numbers, texts)
+        return pl.verifiers.write_order(self.numbers, texts)
 
 
 async def demonstrate_order(
