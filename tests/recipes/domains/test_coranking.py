@@ -276,6 +276,8 @@ def test_the_built_in_large_reranker_believes_more_in_what_comes_late():
 def train(folder, **more):
     words = {
         "exam": 1,
+        "tokens": 8,
+        "best": 2,
         "small_steps": 0,
         "chosen_steps": 0,
         "samples": 1,
@@ -296,8 +298,8 @@ def test_a_file_of_candidates_and_a_model_as_large_reranker(tmp_path):
     run = train(tmp_path, data=str(tmp_path / "q.jsonl"), env="listwise", set={"large": "tiny-agent"})
     logs = [json.loads(x) for x in (run.folder / "preferred" / "metrics.jsonl").read_text().splitlines()]
     exam = logs[0]["evaluations"]["orders"]
-    assert {"retrieved", "small", "adjusted", "best of 8", "alone", "alone calls", "order only"} <= set(exam)
-    assert exam["calls"] == 1 and exam["best of 8"] >= exam["small"]
+    assert {"retrieved", "small", "adjusted", "best of 2", "alone", "alone calls", "order only"} <= set(exam)
+    assert exam["calls"] == 1 and exam["best of 2"] >= exam["small"]
     assert any("part/spread" in x for x in logs)
 
 

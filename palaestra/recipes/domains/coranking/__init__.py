@@ -242,9 +242,10 @@ def embedded(
     other: pl.Source | None = None,
     window: int = 4,
     stride: int = 2,
-    small_steps: int = 100,
-    chosen_steps: int = 30,
-    samples: int = 4,
+    small_steps: int = 160,
+    chosen_steps: int = 40,
+    samples: int = 8,
+    shuffles: int = 3,
     late: float = 0.3,
     words: bool = True,
     **options: Any,
@@ -264,6 +265,7 @@ def embedded(
         small_steps=small_steps,
         chosen_steps=chosen_steps,
         samples=samples,
+        shuffles=shuffles,
         words=words,
         **options,
     )
@@ -274,4 +276,4 @@ def embedded(
     for part in ("chosen", "preferred"):
         if part in made.parts:
             made = pl.override(made, f"{part}.schedule.prompts", 8)
-    return pl.override(made, "preferred.schedule.steps", 20)
+    return pl.override(made, "preferred.schedule.steps", 30)
