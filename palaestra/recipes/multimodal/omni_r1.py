@@ -24,7 +24,16 @@ alone; `guard=False` is the paper's rule. "part/listed" counts answers that name
 
 The default run hears clips of tones, sweeps, noise and beeps (`--task clips`), in which one answer of each question
 is right 45% of the time; `--task clips(bias=0.25)` is the balanced control, without which no gain in text may be
-called one in hearing.
+called one in hearing. A model that imitated 40 batches, then 30 steps of 8 questions, on 128 held-out clips, from one
+seed (accuracy with and without the sounds, from -> to):
+
+                      bias 0.45                                  balanced
+    kept       0.74 -> 0.81   0.18 -> 0.27   benefit -0.02      0.76 -> 0.88   0.19 -> 0.19   benefit  0.13
+    removed    0.74 -> 0.66   0.18 -> 0.48   benefit -0.38      0.76 -> 0.57   0.19 -> 0.19   benefit -0.19
+    swapped    0.74 -> 0.60   0.18 -> 0.27   benefit -0.23
+
+So training in text alone learns the bias and nothing else: what it gains without sounds is gone where options are
+balanced. It does not help with sounds here, as the paper says of a large model that reasons; this one forgets to listen.
 """
 
 from typing import Any, Literal

@@ -98,20 +98,12 @@ CARD = pl.Card(
                 otherwise="the policy's start, frozen, is the judge",
             ),
         ),
-        shows="span_advantage",
-        off={"spans": "none"},
         own={
-            "start": "shown",
-            "shown": 12,
-            "samples": 4,
+            "samples": 2,
             "exam": 0,
-            "endpoint": ("[[5]]", "[[1]]", "[[2]]", "[[4]]", "[[0]]"),
-            "steps": 14,
-            "rl.schedule.prompts": 2,
-            "shown.schedule.prompts": 8,
-            "shown.optimiser.lr": 0.005,
-            "shown.optimiser.warmup": 0,
-            "max_tokens": 72,
+            "endpoint": "[[4]]",
+            "schedule.prompts": 2,
+            "max_tokens": 12,
         },
     ),
     use="It helps where answers can be guessed from the words and somebody wrote down what the media show; contexts without "
@@ -206,4 +198,14 @@ def embedded(
     from .oracle import SceneJudge
 
     program = judge or pl.Scripted(SceneJudge(), name="scene")
-    return build(judge=program, start=start, shown=shown, exam=exam, **options)
+    made = build(judge=program, start=start, shown=shown, exam=exam, **options)
+    size = pl.Schedule(prompts=8, steps=24)
+    if isinstance(made, pl.Recipe):
+        return pl.vary(made, schedule=size)
+    small = {
+        name: part
+        if name == "shown"
+        else replace(part, runnable=pl.vary(part.runnable, schedule=size))
+        for name, part in made.parts.items()
+    }
+    return pl.Pipeline(parts=small)
