@@ -42,6 +42,7 @@ from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
 from palaestra.toys.facts import CommonFacts
 from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
+from palaestra.toys.grids import Grids
 from palaestra.toys.halves import Halves
 from palaestra.toys.histories import HistoryTasks
 from palaestra.toys.hop import Hop, HopTasks
@@ -126,7 +127,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
-    "screen": Screen, "scenes": Scenes, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
+    "screen": Screen, "scenes": Scenes, "grids": Grids, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
     "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy, "molecules": MoleculeTasks,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
