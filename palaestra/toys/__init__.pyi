@@ -5,6 +5,10 @@
 from .chain import (
     ArithmeticChain as ArithmeticChain,
 )
+from .closures import (
+    ClosureTheorems as ClosureTheorems,
+    random_word as random_word,
+)
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
 )
@@ -50,6 +54,7 @@ from .hop import (
 )
 from .histories import (
     HistoryTasks as HistoryTasks,
+    TasteRanker as TasteRanker,
 )
 from .house import (
     AFFORDANCES as AFFORDANCES,
@@ -63,6 +68,9 @@ from .judging import (
     CompareAnswers as CompareAnswers,
     Grade as Grade,
     Pairs as Pairs,
+)
+from .kitchen import (
+    Kitchens as Kitchens,
 )
 from .knights import (
     Knights as Knights,
@@ -87,6 +95,9 @@ from .lane import (
 )
 from .lookup import (
     LookupTasks as LookupTasks,
+)
+from .lookalikes import (
+    LookalikeTasks as LookalikeTasks,
 )
 from .mistakes import (
     wrong_answer as wrong_answer,
@@ -128,6 +139,13 @@ from .rubrics import (
 )
 from .scenes import (
     Scenes as Scenes,
+)
+from .clips import (
+    Clips as Clips,
+)
+from .intents import (
+    Intents as Intents,
+    recall_of_scene as recall_of_scene,
 )
 from .screen import (
     Screen as Screen,
