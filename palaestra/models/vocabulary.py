@@ -12,6 +12,7 @@ from palaestra.errors import UserError
 from palaestra.types import Key, rng_of
 
 LEAST = 0.9  # of the ordinary tokens that have to be common
+NOISE = 0.25  # of the spread of a table of embeddings, in the rows of tokens that are added
 
 
 class Tokenizes(Protocol):
@@ -56,7 +57,8 @@ def ordinary_tokens(model: Tokenizes) -> dict[str, int]:
 @torch.no_grad()
 def add_tokens(model: GrowsTokens, tokens: Sequence[str], key: Key) -> None:
     """Ordinary tokens behind those that a model has, in its tokenizer and its weights. Their rows are
-    drawn from the key, as long on average as the others are.
+    the mean of the others, so that none is likelier than these, and a quarter of their spread drawn
+    from the key, so that no two are alike.
 
     Raises UserError for a token that is there already.
     """
@@ -71,8 +73,8 @@ def add_tokens(model: GrowsTokens, tokens: Sequence[str], key: Key) -> None:
     before = causal.get_input_embeddings().weight
     n, width = len(known), before.shape[1]
     drawn = rng_of((*key, "tokens")).standard_normal((len(tokens), width))
-    spread = float(before[:n].float().std())
-    rows = torch.from_numpy(drawn * spread).to(before)
+    mean, spread = before[:n].mean(0), float(before[:n].float().std())
+    rows = mean + torch.from_numpy(NOISE * spread * drawn).to(before)
     if len(tokenizer) > before.shape[0]:
         causal.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     outer = causal.get_output_embeddings()
