@@ -35,6 +35,9 @@ from .score import (
     output_gradients as output_gradients,
     score_pairs as score_pairs,
 )
+from .vocabulary import (
+    add_tokens as add_tokens,
+)
 from .inside.activation import (
     activations as activations,
     input_magnitudes as input_magnitudes,

@@ -42,6 +42,9 @@ from .grid import (
     GridState as GridState,
     GridTasks as GridTasks,
 )
+from .grids import (
+    Grids as Grids,
+)
 from .halves import (
     Halves as Halves,
 )
