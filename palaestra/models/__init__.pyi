@@ -41,6 +41,14 @@ from .inside.activation import (
     steered as steered,
     token_states as token_states,
 )
+from .inside.encoder import (
+    encoder_distance as encoder_distance,
+    encoder_weights as encoder_weights,
+    patch_grid as patch_grid,
+    picture_gradients as picture_gradients,
+    picture_states as picture_states,
+    put_encoder as put_encoder,
+)
 from .inside.prefix import (
     PrefixStates as PrefixStates,
     embeddings_of as embeddings_of,

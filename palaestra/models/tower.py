@@ -131,6 +131,23 @@ class Tower:
             )
         return looked_PD
 
+    def tiles(self, picture: Picture) -> int:
+        """How many images the processor makes of a picture; 1 where its patches are a grid."""
+        pixels = self._processed(picture).inputs["pixel_values"]
+        return math.prod(pixels.shape[:-3])
+
+    def units(self, picture: Picture) -> Tensor | None:
+        """[U] where the encoder works in windows, as Qwen2.5-VL's: which unit of patches that are
+        merged, counted row by row, comes when; None = they come row by row.
+        """
+        config = self.causal.config.vision_config
+        if not (size := getattr(config, "window_size", 0)):
+            return None
+        size = size // config.spatial_merge_size // config.patch_size
+        rows, columns = self.grid(picture)
+        r, c = np.divmod(np.arange(rows * columns), columns)
+        return torch.from_numpy(np.lexsort((c, r, c // size, r // size)))
+
     def _process(self, picture: Picture) -> Processed:
         kind = str(self.causal.config.model_type)
         if kind not in (*CAUSAL, *MUTUAL, *GRID):
@@ -175,9 +192,16 @@ def to_pil(picture: Picture) -> Image.Image:
     return Image.fromarray(pixels[..., 0] if picture.shape[2] == 1 else pixels).convert("RGB")
 
 
-def set_rates(module: nn.Module, causal: Any, rates: Mapping[str, float], name: str) -> None:
+def set_rates(
+    module: nn.Module,
+    causal: Any,
+    rates: Mapping[str, float],
+    name: str,
+    eyes: nn.Module | None = None,
+) -> None:
     """Freezes the parts of a model whose rate is 0, and marks the others for the optimiser; see
-    `rate_share`. What is frozen already, as under adapters, stays so.
+    `rate_share`. What is frozen already, as under adapters, stays so. `eyes` are those of the
+    project's own.
 
     Raises UserError for another part than MODEL_PARTS, a negative rate, or a model without a tower.
     """
@@ -189,18 +213,18 @@ def set_rates(module: nn.Module, causal: Any, rates: Mapping[str, float], name: 
             )
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < math.inf:
             raise UserError(f"rates: that of {part} is {rate!r}; write 0, to freeze it, or more")
-    parts = parts_of(module, causal)
-    if "tower" not in parts.values():
+    parts = model_parts(module, causal, eyes)
+    if "tower" not in {part for part, _ in parts.values()}:
         raise UserError(
             f"rates: {name} sees no pictures, so it has no parts; take a vision-language model, or "
             "leave rates out"
         )
-    for n, p in module.named_parameters():
-        rate = rates.get(parts[n], 1.0)
+    for part, p in parts.values():
+        rate = rates.get(part, 1.0)
         p.rate_share = float(rate)  # type: ignore[attr-defined]
         if rate == 0:
             p.requires_grad_(False)
-    if not any(p.requires_grad for p in module.parameters()):
+    if not any(p.requires_grad for _, p in parts.values()):
         raise UserError(
             "rates: every part is frozen, so nothing is learned; give one a rate above 0"
         )
@@ -211,18 +235,24 @@ def rate_share(p: nn.Parameter) -> float:
     return getattr(p, "rate_share", 1.0)
 
 
-def parts_of(module: nn.Module, causal: Any) -> dict[str, str]:
-    """The part that each weight of a model belongs to, by its name; all are "language" where it has
-    no tower.
+def model_parts(
+    module: nn.Module, causal: Any, eyes: nn.Module | None = None
+) -> dict[str, tuple[str, nn.Parameter]]:
+    """The part that each weight of a model belongs to, and the weight, by its name; all are "language"
+    where it has no tower. Of `eyes` of the project's own the last layer, `out`, is the projector.
     """
     output = causal.get_output_embeddings()
     inner = (*causal.get_decoder().parameters(), *(() if output is None else output.parameters()))
     language = {id(p) for p in inner}
+    own = () if eyes is None else eyes.named_parameters()
     return {
-        n: "language"
-        if id(p) in language
-        else "projector"
-        if set(n.split(".")) & set(PROJECTORS)
-        else "tower"
+        n: (
+            "language"
+            if id(p) in language
+            else "projector"
+            if set(n.split(".")) & set(PROJECTORS)
+            else "tower",
+            p,
+        )
         for n, p in module.named_parameters()
-    }
+    } | {f"eyes.{n}": ("projector" if n.startswith("out.") else "tower", p) for n, p in own}

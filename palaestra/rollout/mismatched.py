@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from palaestra.abilities import tools_of
 from palaestra.declared import declare
 from palaestra.rollout.hints import another_task
 from palaestra.rollout.recorded import Recorded
+from palaestra.tasks.tool_data import tools_of_task
 from palaestra.types import Group, Key, Reward, rng_of, stage
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class MismatchedAnswer:
         task, recorded = group.task, Recorded(self.model)
         other = another_task(ctx, task, rng_of((*key, "mismatched")))
         name, text = recorded.texts(other)[0]
-        tools = await tools_of(ctx.bench.world)
+        tools = await tools_of_task(ctx.bench.world, task)
         made = recorded.episode(ctx, task, text, tools, column=name)
         apart = replace(made, facts={"mismatched": 1.0}, reward=Reward(total=0.0, judged=False))
         return replace(group, episodes=(*group.episodes, apart))

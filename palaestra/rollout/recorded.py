@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from palaestra.abilities import Habit, Solves, solves, tools_of
+from palaestra.abilities import Habit, Solves, solves
 from palaestra.context import RewardFn
 from palaestra.declared import DeclaredName, declare
 from palaestra.errors import UserError
@@ -18,6 +18,7 @@ from palaestra.rollout.collect import judge_group, none_right, rewards
 from palaestra.rollout.oracle import play_as_oracle
 from palaestra.rollout.player import after_opening, shown_tools
 from palaestra.tasks.procedural import demonstration
+from palaestra.tasks.tool_data import tools_of_task
 from palaestra.types import (
     Episode,
     Group,
@@ -147,7 +148,7 @@ class Demonstrate:
         if isinstance(ctx.bench.world, Solves) and solves(ctx.bench.world):
             return await play_as_oracle(ctx, key, group, self.model)
         reply = written_answer(ctx.bench.tasks, task, rng_of(key), self.habit)
-        made = self.episode(ctx, task, reply, await tools_of(ctx.bench.world))
+        made = self.episode(ctx, task, reply, await tools_of_task(ctx.bench.world, task))
         return replace(group, episodes=(*group.episodes, made))
 
     def episode(
@@ -211,7 +212,7 @@ class Swap:
         given = [str(text) for text in task.meta.get("demonstrations") or ()]
         texts = given or [written_answer(ctx.bench.tasks, task, rng, self.habit)]
         drawn = rng.permutation(len(texts)).tolist()
-        tools, episodes = await tools_of(ctx.bench.world), list(group.episodes)
+        tools, episodes = await tools_of_task(ctx.bench.world, task), list(group.episodes)
         made = [
             recorded_episode(
                 ctx,
@@ -286,7 +287,7 @@ class Recorded:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
-        named, tools = self._named(task), await tools_of(ctx.bench.world)
+        named, tools = self._named(task), await tools_of_task(ctx.bench.world, task)
         judged = len(named) == 1
         episodes = (
             self.episode(ctx, task, _field(task, name), tools, column=name, reward=reward)

@@ -21,6 +21,7 @@ from palaestra.rollout.recorded import Demonstrate, Recorded
 from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.omissions import RecordFaults
 from palaestra.tasks.preflight import TEMPLATED
+from palaestra.tasks.tool_data import described_tools
 from palaestra.types import Task, ToolSchema
 
 if TYPE_CHECKING:
@@ -94,8 +95,9 @@ async def check_recorded(recipe: Any, ctx: RunContext) -> None:
             for part in parts:
                 for column, text in part.texts(task):
                     # a token is at least a byte, so what is short fits
-                    if size_of(task, tools) + len(text.encode()) >= shortest:
-                        part.episode(ctx, task, text, tools, column=column)
+                    shown = tools or described_tools(task)
+                    if size_of(task, shown) + len(text.encode()) >= shortest:
+                        part.episode(ctx, task, text, shown, column=column)
         except UserError as error:
             faults.add(split, i, task, error)
     faults.settle()
@@ -138,18 +140,20 @@ class PromptCheck:
 
     def __call__(self, task: Task) -> None:
         """Raises UserError for a prompt that leaves no room for an answer."""
-        if size_of(task, self.tools) < self.model.context // 2:
+        tools = self.tools or described_tools(task)
+        if size_of(task, tools) < self.model.context // 2:
             return  # a token is at least a byte
         n = self.tokens(task)
         if n >= self.model.context:
-            with_tools = " with its tools" if self.tools else ""
+            with_tools = " with its tools" if tools else ""
             raise UserError(
                 f"task {task.id!r}: its prompt{with_tools} has {n} tokens, and the context of "
                 f"{self.model.name} holds {self.model.context}; shorten it, or leave it out"
             )
 
     def tokens(self, task: Task) -> int:
-        prompt, left = shown_tools(task.prompt, self.tools, self.shown, first=True)
+        tools = self.tools or described_tools(task)
+        prompt, left = shown_tools(task.prompt, tools, self.shown, first=True)
         heard = self.dialect.extend(prompt, first=True, closed=False, tools=left)
         return sum(len(p.ids) for p in heard)
 

@@ -83,7 +83,7 @@ def context(
         slots=settings.slots,
         cache_mb=settings.cache_mb,
         lora=lora,
-        open_problem=lambda problem: bench_of_part(settings, problem),
+        open_problem=lambda problem, recipe=None: bench_of_part(settings, problem, recipe),
         problem_conditions=lambda problem: conditions_of_part(settings, problem, out or Path()),
     )
     for line in partly_there(settings, bench, given) if given is not None else ():
@@ -220,10 +220,12 @@ def problems_of(runnable: Any, settings: Settings) -> str:
 
 
 def bench_of_part(
-    settings: Settings, problem: Mapping[str, str]
+    settings: Settings, problem: Mapping[str, str], recipe: Any = None
 ) -> tuple[Bench, Mapping[str, Player]]:
-    """The bench of a part's own problem under the settings of its run, and its players."""
-    return bench_of(own_settings(settings, problem))
+    """The bench of a part's own problem under the settings of its run, and its players. Where the `recipe` of the
+    part judges by rewards of its own, its data need no answers.
+    """
+    return bench_of(own_settings(settings, problem), judged=brings_reward(recipe))
 
 
 def own_settings(settings: Settings, problem: Mapping[str, str]) -> Settings:
@@ -369,6 +371,10 @@ def check_problem_settings(settings: Settings) -> None:
             raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
     if settings.max_pixels:
         raise UserError("--max-pixels needs --data: it makes pictures of your own smaller")
+    if settings.max_frames:
+        raise UserError(
+            "--max-frames needs --data: it says how many frames of your videos are shown"
+        )
 
 
 def bench_of(
@@ -380,7 +386,7 @@ def bench_of(
     what stands behind the prompts of data, see `Recipe`. `recipe`: whose verifier judges answers to
     data where no reward is named.
     """
-    from palaestra.run import benches, rooms
+    from palaestra.run import benches, rooms, several
     from palaestra.worlds.tools import WithTools
 
     check_problem_settings(settings)
@@ -390,7 +396,7 @@ def bench_of(
         bench = rooms.ROOMS[room](settings, instruction)
     elif settings.env and not coded:
         records = benches.rows_of(settings, answers=False) if settings.data else None
-        bench, players = benches.from_env(settings.env, records)
+        bench, players = several.from_envs(settings.env, records)
     elif settings.agent and settings.data and not settings.reward:
         bench = benches.rows_alone(settings)
     elif settings.data:
@@ -404,6 +410,7 @@ def bench_of(
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
             pixels=settings.max_pixels,
+            frames=settings.max_frames,
             instruction=instruction,
             recipe=recipe,
         )

@@ -32,7 +32,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
-from palaestra.models.inside.attention import SCORES
+from palaestra.models.inside.attention import FROM_MAPS
 from palaestra.models.model import Model
 from palaestra.run.moves import Forward, TokenMoves
 from palaestra.types import Batch, Objective, Outputs
@@ -67,7 +67,7 @@ class TrainingForward(nn.Module):
         would wait for each other in other numbers. Those are the heads, which `forward` reads chunk
         by chunk, and the layers where attention maps are computed row by row.
         """
-        maps = any(n.split(":")[0] in SCORES for n in needs)
+        maps = any(n.split(":")[0] in FROM_MAPS for n in needs)
         first = [*self.heads, *(self.layers() if maps else ())]
         for module in map(fsdp, first):
             module.set_reshard_after_forward(False, recurse=False)

@@ -40,6 +40,7 @@ class RunKeywords(TypedDict, total=False):
     skip_bad: str
     max_prompt_tokens: int
     max_pixels: int
+    max_frames: int
     reward: RewardLike
     reward_timeout: int
     env: File

@@ -30,6 +30,13 @@ from .mixture import (
     Mixture as Mixture,
     part_task as part_task,
 )
+from .molecule_tasks import (
+    SimilarMolecules as SimilarMolecules,
+    check_molecules as check_molecules,
+    favourable_answer as favourable_answer,
+    molecule_of as molecule_of,
+    molecule_picture as molecule_picture,
+)
 from .molecules import (
     canonical_smiles as canonical_smiles,
     descriptor_value as descriptor_value,
@@ -43,6 +50,7 @@ from .options import (
     contains_options as contains_options,
     letter_options as letter_options,
     option_texts as option_texts,
+    reorder_options as reorder_options,
 )
 from .procedural import (
     ANSWER_PREFIX as ANSWER_PREFIX,

@@ -144,11 +144,13 @@ class ColumnMap:
 
 
 class Converted:
-    """Records read in a certain way, with their pictures, of at most `pixels` each."""
+    """Records read in a certain way, with their pictures, of at most `pixels` each, and at most
+    `frames` of a video.
+    """
 
-    def __init__(self, records: Records, reading: ColumnMap, pixels: int = 0):
+    def __init__(self, records: Records, reading: ColumnMap, pixels: int = 0, frames: int = 0):
         self.records, self.reading, self.path = records, reading, records.path
-        self.pixels = pixels
+        self.pixels, self.frames = pixels, frames
 
     def __len__(self) -> int:
         return len(self.records)
@@ -162,7 +164,8 @@ class Converted:
     def _read(self, record: Record, index: int) -> Record:
         where = self.where(index)
         read = self.reading.read(record, where)
-        return read_pictures(read, where, folder_of(self.records, index), self.pixels)
+        folder = folder_of(self.records, index)
+        return read_pictures(read, where, folder, self.pixels, self.frames)
 
     def label(self, index: int) -> str:
         return self.records.label(index)
@@ -171,21 +174,24 @@ class Converted:
         return self.records.where(index)
 
 
-def convert(records: Records, columns: str, answers: bool, pixels: int = 0) -> Converted:
+def convert(
+    records: Records, columns: str, answers: bool, pixels: int = 0, frames: int = 0
+) -> Converted:
     """The records with the columns that Palaestra reads. `answers`: they need some; `pixels`: of a
-    picture, at most.
+    picture, `frames`: of a video, at most.
     """
     if FUNCTION.fullmatch(columns):
         user_code.load(columns, "function")
         rows = map(called, repeat(columns), records, map(records.where, count()))
         guessed_columns = recognise(sample(rows), str(records.path), (), answers)
-        return Converted(records, replace(guessed_columns, function=columns), pixels)
+        return Converted(records, replace(guessed_columns, function=columns), pixels, frames)
     first = sample(records)
     given = resolve(parse_columns(columns), first)
     check_there(given, first, str(records.path))
     if column := column_of_molecules(first, given):
         return Converted(*molecule_rows(records, first, given, column))
-    return Converted(records, recognise(first, str(records.path), given, answers), pixels)
+    reading = recognise(first, str(records.path), given, answers)
+    return Converted(records, reading, pixels, frames)
 
 
 def column_of_molecules(first: Sequence[Record], given: Sequence[Column]) -> str:

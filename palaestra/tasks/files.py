@@ -20,7 +20,7 @@ import math
 import os
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -48,7 +48,7 @@ from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
 from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, held_out_mask
 from palaestra.tasks.sources import name_of, open_records
-from palaestra.tasks.tool_data import notes_on_tools
+from palaestra.tasks.tool_data import notes_on_tools, read_tools
 from palaestra.types import Message, Task, seed_of, stage
 
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
@@ -86,6 +86,7 @@ class FileTasks:
     by_line: bool = False
     shown: tuple[str, ...] = ()
     max_pixels: int = 0  # of a picture, which is made smaller; 0 = a million
+    max_frames: int = field(default=0, repr=False)  # of a video; 0 = 16
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.path))
@@ -174,8 +175,8 @@ class FileTasks:
 
     def splits(self) -> Mapping[str, SplitRecords]:
         """The records of each split, less the omissions."""
-        where = (self.path, self.test, self.answers, os.getcwd())
-        how = (*where, self.columns, self.skip, self.by_line, self.shown, self.max_pixels)
+        where = (self.path, self.test, self.answers, os.getcwd(), self.columns, self.skip)
+        how = (*where, self.by_line, self.shown, self.max_pixels, self.max_frames)
         return load(*how) if not self.omissions else load_without(self.omissions, *how)
 
 
@@ -234,7 +235,7 @@ class Scan:
 @lru_cache(maxsize=16)
 def load(
     path: str, test: str, answers: bool, folder: str, columns: str = "", skip: str = "",
-    by_line: bool = False, shown: tuple[str, ...] = (), pixels: int = 0,
+    by_line: bool = False, shown: tuple[str, ...] = (), pixels: int = 0, frames: int = 0,
 ) -> Mapping[str, SplitRecords]:  # fmt: skip
     """Reads and checks every record once, and decides who is held out. `folder` is where relative
     paths start.
@@ -249,7 +250,7 @@ def load(
     trained = _only(path, opened, "train")
     if beside is None:
         check_rows(path, trained)
-    how = (answers, columns, skip, shown, pixels)
+    how = (answers, columns, skip, shown, pixels, frames)
     rows = scan(trained, *how)
     if beside is not None:
         held = scan(beside, *how)
@@ -283,12 +284,12 @@ def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
 
 def scan(
     records: Records, answers: bool, columns: str = "", skip: str = "",
-    shown: tuple[str, ...] = (), pixels: int = 0,
+    shown: tuple[str, ...] = (), pixels: int = 0, frames: int = 0,
 ) -> Scan:  # fmt: skip
     """One pass: every record is checked and looked at for silent faults, and what the split needs is
     kept (42 bytes a record).
     """
-    converted = convert(records, columns, answers, pixels)
+    converted = convert(records, columns, answers, pixels, frames)
     prompts, ids, splits, answered = array("Q"), array("Q"), array("b"), array("b")
     rows, choices, tools = array("q"), False, set[str]()
     seen, faults = Preflight(exact=answers), RecordFaults()
@@ -304,8 +305,7 @@ def scan(
         rows.append(i)
         beside = (str(task.meta.get(column, "")) for column in shown)
         said = (x for m in task.prompt for x in (m.role, m.content, *digests((m,))))
-        prompt = seed_of(("prompt", *said, *beside))
-        prompts.append(prompt)
+        prompts.append(seed_of(("prompt", *said, *beside)))
         ids.append(seed_of((task.id,)))
         splits.append(split)
         answered.append(task.answer is not None)
@@ -417,7 +417,7 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
             f"{where}: {reading.name('domain')} is {describe_value(domain)}; write text or a whole "
             "number"
         )
-    record = options.read_options(record)
+    record = read_tools(options.read_options(record), where)
     if answers and not has_other_use(record):
         record = {**record, **shown_parts(record)}
     system = _system(record, where, reading)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from palaestra.types import Message
+from palaestra.types import Message, Task
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LABELS, TEXTS = ("label", "key", "letter", "id"), ("text", "value", "content", "option")
@@ -152,6 +152,31 @@ def add_options(prompt: tuple[Message, ...], columns: Mapping[str, Any]) -> tupl
         return prompt
     *before, last = prompt
     return (*before, replace(last, content=f"{last.content}\n{letter_options(options)}"))
+
+
+def reorder_options(
+    task: Task, order: Sequence[int] | None = None, options: Sequence[str] | None = None
+) -> Task:
+    """The task with its lettered options in another order, `order[i]` being the number of the one at
+    place i, and perhaps other options; the column `order` tells verifiers. Options that the prompt
+    shows in a form of its own stay as they are.
+    """
+    known = option_texts(task.meta)
+    block = letter_options(known)
+    *before, asked = task.prompt
+    written = bool(known) and block in asked.content
+    if not known or (
+        not written and contains_options("\n".join(m.content for m in task.prompt), known)
+    ):
+        return task
+    meta = {k: v for k, v in task.meta.items() if k != "order"}
+    if options is not None:
+        meta["options"] = list(options)
+    if order is not None:
+        meta["order"] = [int(i) for i in order]
+    content = asked.content if written else f"{asked.content}\n{block}"
+    content = content.replace(block, letter_options(option_texts(meta)), 1)
+    return replace(task, prompt=(*before, replace(asked, content=content)), meta=meta)
 
 
 def _mark(place: int) -> str:

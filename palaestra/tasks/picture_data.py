@@ -1,95 +1,147 @@
-"""Pictures in a user's records: columns `image` and `images`, and parts of messages. Sounds stand
-beside them in the same ways; how one is read is in `sound_data`.
+"""Pictures, videos and sounds in a user's records: columns `image` and `images`, `video` and
+`videos`, `audio` and `audios`, and parts of messages.
 
     {"image": "photos/1.png", "prompt": "How many apples?", "answer": 3}
     {"images": ["a.png", "b.png"], "prompt": "Is <image> brighter than <image>?", "answer": "no"}
     {"messages": [{"role": "user", "content": [{"type": "image", "image": "a.png"}, {"type": "text", "text": "..."}]}]}
+    {"video": "clips/1.gif", "image": "now.png", "prompt": "What is next?", "answer": "stir"}
 
 A picture is a path (relative to the record's file), bytes of a file, {"bytes": ..., "path": ...} as
 data sets of the hub have it, an image of Pillow, or a data: URL. Nothing is fetched from the net. A
 text in `image` that neither ends as a picture's file does nor names a file, also without its
-ending, is no picture.
-Pictures of columns stand where messages have parts {"type": "image"} that name none; else where the
-text has `<image>`, if it is there once for each; else before the first message of the user, pictures
-first.
+ending, is no picture. What a sound is stands in `sound_data`.
+A video is an animated file, a folder of frames, or a list of pictures; see `video_data`. Some of its
+frames become pictures of the prompt, and it has one place as a whole.
+Media of columns stand where messages have parts such as {"type": "image"} that name none; else where
+the text has `<image>`, `<video>` or `<audio>`, if it is there once for each; else before the first
+message of the user: videos, pictures, sounds.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import io
-import math
 import re
-import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
-
-import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from palaestra.errors import UserError
 from palaestra.pictures import PICTURE_MARK, Picture
-from palaestra.sounds import Sound
-from palaestra.suggest import suggestion
-from palaestra.tasks.records import Joined, Record, Records, describe_value
+from palaestra.tasks.picture_files import (
+    COMMON,
+    ENDINGS,
+    IN_BASE64,
+    is_data_url,
+    is_file,
+    read_picture,
+)
+from palaestra.tasks.records import Joined, Record, Records
 from palaestra.tasks.sound_data import (
     SOUND_COLUMNS,
     SOUND_ENDINGS,
     SOUND_MARK,
     SOUND_PARTS,
     WAV,
-    of_array,
-    read_wav,
-    sound_file,
+    read_sound,
     sound_part,
-    unpack_sound,
+)
+from palaestra.tasks.video_data import (
+    ANIMATED,
+    CONTAINERS,
+    VIDEO_COLUMNS,
+    VIDEO_PARTS,
+    VIDEO_PLACEHOLDER,
+    is_folder,
+    read_video,
 )
 from palaestra.types import Message
 
 PICTURE_COLUMNS = ("image", "images")
-LOCAL = re.compile(r"file://(?:localhost(?=/))?", re.IGNORECASE)  # before the path of a URL
-READ = "<pictures>"  # where a record that was read has them
-COMMON = (".png", ".jpg", ".jpeg", ".webp")
-ENDINGS = (
-    *COMMON, ".apng", ".avif", ".bmp", ".dib", ".gif", ".heic", ".heif", ".ico", ".j2k", ".jfif",
-    ".jp2", ".jpe", ".jpx", ".jxl", ".pbm", ".pcx", ".pgm", ".pnm", ".ppm", ".qoi", ".svg", ".tga",
-    ".tif", ".tiff",
-)  # fmt: skip
-# how files of PNG, JPEG, GIF, WebP and TIFF begin in base64
-IN_BASE64 = re.compile(
-    r"(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR|SUkqA|TU0AK)[A-Za-z0-9+/\s]{40,}={0,2}\s*"
+READ = (
+    "<media>"  # where a record that was read has them: by noun, a tuple of pictures for each medium
 )
 PLACEHOLDER = "<image>"  # where a picture of a column stands in a text
 PARTS = ("image", "image_url", "input_image")  # types of parts that are pictures
-MOST_PIXELS = 1_000_000  # of a picture; larger ones are made smaller
-BITS_PER_SAMPLE = 258  # the tag of a TIFF
-HELD = 32  # pictures that are kept after they were read
 
 
 @dataclass(frozen=True)
 class MediumForm:
-    """How media of a kind stand in records."""
+    """How media of a kind stand in records.
+
+    Args:
+        columns: of one, and of several.
+        parts: types of parts of messages.
+        mark: its place in a text.
+        endings: of files that a text can only mean.
+        tried: endings without which a file may be named.
+        folder: whether a folder is one.
+        part: what a part of a message says of it; None = nothing.
+        read: the pictures that one of them is, of a value, its place, the folder of its record, the
+            most pixels and the most frames.
+    """
 
     noun: str
-    columns: tuple[str, str]  # of one, and of several
-    parts: tuple[str, ...]  # types of parts of messages
-    mark: str  # in a text
-    endings: tuple[str, ...]  # of files that a text can only mean
-    tried: tuple[str, ...]  # endings without which a file may be named
+    columns: tuple[str, str]
+    parts: tuple[str, ...]
+    mark: str
+    endings: tuple[str, ...]
+    tried: tuple[str, ...]
     example: str
+    folder: bool
+    part: Callable[[Mapping[str, Any]], Any]
+    read: Callable[[Any, str, Path, int, int], tuple[Picture, ...]]
 
 
-PICTURE_FORM = MediumForm("picture", PICTURE_COLUMNS, PARTS, PLACEHOLDER, ENDINGS, COMMON, "a.png")
-SOUND_FORM = MediumForm(
-    "sound", SOUND_COLUMNS, SOUND_PARTS, SOUND_MARK, SOUND_ENDINGS, WAV, "a.wav"
+def _named(part: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """What a part names, in one of the forms that others write; None = nothing."""
+    value = next((part[k] for k in names if part.get(k) is not None), None)
+    return value["url"] if isinstance(value, Mapping) and "url" in value else value
+
+
+def _picture_part(part: Mapping[str, Any]) -> Any:
+    value = _named(part, ("image", "image_url", "url", "path", "base64"))
+    if part.get("base64") is value and isinstance(value, str):
+        value = f"data:image;base64,{value}"
+    return value
+
+
+VIDEO_FORM = MediumForm(
+    noun="video",
+    columns=VIDEO_COLUMNS,
+    parts=VIDEO_PARTS,
+    mark=VIDEO_PLACEHOLDER,
+    endings=(*ANIMATED, *CONTAINERS),
+    tried=(),
+    example="a.gif",
+    folder=True,
+    part=lambda part: _named(part, ("video", "video_url", "url", "path")),
+    read=read_video,
 )
-FORMS = (PICTURE_FORM, SOUND_FORM)
+PICTURE_FORM = MediumForm(
+    noun="picture",
+    columns=PICTURE_COLUMNS,
+    parts=PARTS,
+    mark=PLACEHOLDER,
+    endings=ENDINGS,
+    tried=COMMON,
+    example="a.png",
+    folder=False,
+    part=_picture_part,
+    read=lambda value, where, folder, most, frames: (read_picture(value, where, folder, most),),
+)
+SOUND_FORM = MediumForm(
+    noun="sound",
+    columns=SOUND_COLUMNS,
+    parts=SOUND_PARTS,
+    mark=SOUND_MARK,
+    endings=SOUND_ENDINGS,
+    tried=WAV,
+    example="a.wav",
+    folder=False,
+    part=sound_part,
+    read=lambda value, where, folder, most, frames: (read_sound(value, where, folder),),
+)
+FORMS = (VIDEO_FORM, PICTURE_FORM, SOUND_FORM)
 
 
 def folder_of(records: Records, index: int) -> Path:
@@ -101,34 +153,52 @@ def folder_of(records: Records, index: int) -> Path:
     return path.parent if path.is_file() else Path()
 
 
-def read_pictures(record: Record, where: str, folder: Path, most: int = 0) -> Record:
-    """The record with its pictures and sounds read, in columns and in parts of messages; as it is
-    where there are none.
+def read_pictures(
+    record: Record, where: str, folder: Path, most: int = 0, frames: int = 0
+) -> Record:
+    """The record with its pictures, sounds and the frames of its videos read, in columns and in parts
+    of messages; as it is where there are none.
 
     Args:
         folder: where paths begin.
         most: pixels of a picture; larger ones are made smaller. 0 = MOST_PIXELS.
+        frames: of a video; 0 = MOST_FRAMES.
     """
-    read = dict[str, Any]()
+    read, media = dict[str, Any](), dict[str, tuple[tuple[Picture, ...], ...]]()
     gone = set[str]()
     for form in FORMS:
-        if named := [k for k in form.columns if _holds_media(record.get(k), folder, form)]:
-            if len(named) > 1:
-                raise UserError(f"{where}: both {' and '.join(map(repr, named))}; keep one")
-            (name,) = named
+        if name := _column(record, form, where, folder):
             value = record[name]
-            several = value if isinstance(value, list | tuple) else [value]
-            media = (_read_medium(v, f"{where}: {name}", folder, most, form) for v in several)
-            read[READ] = (*read.get(READ, ()), *media)
+            one = form.folder and name == form.columns[0]  # a list of frames is one video
+            several = value if isinstance(value, list | tuple) and not one else [value]
+            at = f"{where}: {name}"
+            media[form.noun] = tuple(form.read(v, at, folder, most, frames) for v in several)
             gone |= set(form.columns)
+    if media:
+        read[READ] = media
     for field in ("messages", "prompt"):
         talk = record.get(field)
         if isinstance(talk, list) and any(_has_pictures(m) for m in talk):
             read[field] = [
-                _with_parts(m, f"{where}: {field}[{i}]", folder, most) for i, m in enumerate(talk)
+                _with_parts(m, f"{where}: {field}[{i}]", folder, most, frames)
+                for i, m in enumerate(talk)
             ]
     if not read:
         return record
+    _check_bare(read, where)
+    return {k: v for k, v in record.items() if k not in gone} | read
+
+
+def _column(record: Record, form: MediumForm, where: str, folder: Path) -> str:
+    """The one of two columns that holds media; "" = neither. Raises UserError where both do."""
+    named = [k for k in form.columns if _holds_media(record.get(k), folder, form)]
+    if len(named) > 1:
+        raise UserError(f"{where}: both {' and '.join(map(repr, named))}; keep one")
+    return named[0] if named else ""
+
+
+def _check_bare(read: Record, where: str) -> None:
+    """Raises UserError where a part names no file, and there is no column that would."""
     parts = (
         p
         for f in ("messages", "prompt")
@@ -136,23 +206,19 @@ def read_pictures(record: Record, where: str, folder: Path, most: int = 0) -> Re
         if _has_pictures(m)
         for p in m["content"]
     )
-    nameless = next((f for p in parts if (f := _form_of(p)) and p["picture"] is None), None)
-    if nameless and not gone & set(nameless.columns):
+    bare = (f for p in parts if (f := _form_of(p)) and p["picture"] is None)
+    nameless = next((f for f in bare if f.noun not in read.get(READ, {})), None)
+    if nameless:
         one, several = nameless.columns
         kind = nameless.parts[0]
         raise UserError(
             f"{where}: a part of a message is a {nameless.noun} without a file, and there is no column "
             f'{one!r} or {several!r}; write {{"type": "{kind}", "{kind}": "{nameless.example}"}}'
         )
-    return {k: v for k, v in record.items() if k not in gone} | read
-
-
-def is_form(medium: Picture, form: MediumForm) -> bool:
-    """Whether a medium is of this kind."""
-    return isinstance(medium, Sound) == (form is SOUND_FORM)
 
 
 def _holds_media(value: Any, folder: Path, form: MediumForm) -> bool:
+    """Whether a column's value is meant as a file. A text is if it ends so, or names one."""
     if value is None or (isinstance(value, list | tuple) and not value):
         return False
     if not isinstance(value, str):
@@ -160,22 +226,13 @@ def _holds_media(value: Any, folder: Path, form: MediumForm) -> bool:
     text = value.strip()
     if not text:
         return False
-    if "://" in text[:16] or _is_data_url(text) or IN_BASE64.fullmatch(text):
+    if "://" in text[:16] or is_data_url(text) or IN_BASE64.fullmatch(text):
         return True
-    return text.casefold().endswith(form.endings) or any(
-        _is_file(folder / f"{text}{ending}") for ending in ("", *form.tried)
+    return (
+        text.casefold().endswith(form.endings)
+        or any(is_file(folder / f"{text}{ending}") for ending in ("", *form.tried))
+        or (form.folder and is_folder(folder / text))
     )
-
-
-def _is_data_url(text: str) -> bool:
-    return text[:5].casefold() == "data:"
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # its name is too long
-        return False
 
 
 def _form_of(part: Any) -> MediumForm | None:
@@ -189,8 +246,10 @@ def _has_pictures(message: Any) -> bool:
     return isinstance(content, list) and any(map(_form_of, content))
 
 
-def _with_parts(message: Any, where: str, folder: Path, most: int) -> Any:
-    """The message with the pictures of its parts under "picture", None where a part names none."""
+def _with_parts(message: Any, where: str, folder: Path, most: int, frames: int) -> Any:
+    """The message with the media of its parts under "picture", None where a part names none. A video
+    is a part for each of its frames.
+    """
     if not _has_pictures(message):
         return message
     parts = list[Any]()
@@ -199,22 +258,10 @@ def _with_parts(message: Any, where: str, folder: Path, most: int) -> Any:
         if form is None:
             parts.append(part)
             continue
-        field = f"{where}.content[{i}]"
-        value = _picture_part(part) if form is PICTURE_FORM else sound_part(part)
-        picture = None if value is None else _read_medium(value, field, folder, most, form)
-        parts.append({"type": form.parts[0], "picture": picture})
+        value, field = form.part(part), f"{where}.content[{i}]"
+        read = (None,) if value is None else form.read(value, field, folder, most, frames)
+        parts += [{"type": form.parts[0], "picture": p} for p in read]
     return {**message, "content": parts}
-
-
-def _picture_part(part: Mapping[str, Any]) -> Any:
-    """What a part of a message says of its picture; None = nothing."""
-    names = ("image", "image_url", "url", "path", "base64")
-    value = next((part[k] for k in names if part.get(k) is not None), None)
-    if isinstance(value, Mapping) and "url" in value:
-        value = value["url"]
-    if part.get("base64") is value and isinstance(value, str):
-        value = f"data:image;base64,{value}"
-    return value
 
 
 def split_content(content: Any) -> tuple[Any, tuple[Picture | str, ...]]:
@@ -254,8 +301,8 @@ def with_pictures(
 
 
 def place_pictures(prompt: Sequence[Message], record: Record, where: str) -> tuple[Message, ...]:
-    """The messages with the pictures of the record's columns."""
-    mine = record.get(READ, ())
+    """The messages with the media of the record's columns."""
+    mine = record.get(READ, {})
     if not mine:
         return tuple(prompt)
     if any(m.pictures for m in prompt):
@@ -265,18 +312,21 @@ def place_pictures(prompt: Sequence[Message], record: Record, where: str) -> tup
         raise UserError(
             f"{where}: the text has the character U+FFFC, which stands for a picture; leave it out"
         )
-    of_form = {f: [p for p in mine if is_form(p, f)] for f in FORMS}
-    marked = {f: text.count(f.mark) for f, media in of_form.items() if media}
-    for form, n in marked.items():
-        if n and n != len(of_form[form]):
+    in_text, before = dict[str, Iterator[tuple[Picture, ...]]](), list[Picture]()
+    for form in FORMS:
+        media, n = mine.get(form.noun, ()), text.count(form.mark)
+        if media and n and n != len(media):
             raise UserError(
-                f"{where}: {form.noun}s in a column: {len(of_form[form])}, and places for them: {n} (each "
+                f"{where}: {form.noun}s in a column: {len(media)}, and places for them: {n} (each "
                 f"{form.mark} in a text, each part {{'type': {form.parts[0]!r}}} without a file); write "
                 f"one place for each {form.noun}, or none"
             )
-    in_text = {f.mark: iter(of_form[f]) for f, n in marked.items() if n}
+        if media and n:
+            in_text[form.mark] = iter(media)
+        else:
+            before += [p for some in media for p in some]
     placed = tuple(_placed(m, in_text) for m in prompt) if in_text else tuple(prompt)
-    if not (before := [p for f, n in marked.items() if not n for p in of_form[f]]):
+    if not before:
         return placed
     first = next((i for i, m in enumerate(placed) if m.role == "user"), None)
     if first is None:
@@ -286,196 +336,14 @@ def place_pictures(prompt: Sequence[Message], record: Record, where: str) -> tup
     return (*placed[:first], shown, *placed[first + 1 :])
 
 
-def _placed(message: Message, in_text: Mapping[str, Iterator[Picture]]) -> Message:
+def _placed(message: Message, in_text: Mapping[str, Iterator[tuple[Picture, ...]]]) -> Message:
     """The message with the next media in the place of each mark."""
     marks = re.compile("|".join(map(re.escape, in_text)))
-    shown = tuple(next(in_text[m[0]]) for m in marks.finditer(message.content))
-    return replace(message, content=marks.sub(PICTURE_MARK, message.content), pictures=shown)
-
-
-def _read_medium(value: Any, where: str, folder: Path, most: int, form: MediumForm) -> Picture:
-    return (
-        read_picture(value, where, folder, most)
-        if form is PICTURE_FORM
-        else read_sound(value, where, folder)
-    )
-
-
-def read_sound(value: Any, where: str, folder: Path) -> Sound:
-    """One sound in any of the forms of `sound_data`. Raises UserError."""
-    if isinstance(value, Sound):
-        return value
-    if isinstance(value, Mapping):  # of data sets
-        if value.get("array") is not None:
-            return of_array(value, where)
-        value = value.get("bytes") or value.get("path")
-    if isinstance(value, bytes | bytearray):
-        return read_wav(bytes(value), where)
-    text = _plain_text(value, where, "sound")
-    if _is_data_url(text):
-        return read_wav(unpack_sound(text, where), where)
-    if IN_BASE64.fullmatch(text):
-        raise UserError(
-            f"{where} is a sound in base64, {text[:20]!r}...; write data:audio/wav;base64,... before it"
-        )
-    path = _find(text, where, folder, "sound")
-    with _explain(f"{where}: {path}"):
-        stat = path.stat()
-        return sound_file(path, stat.st_mtime_ns, stat.st_size)
-
-
-def _plain_text(value: Any, where: str, noun: str) -> str:
-    """The text of a path or URL. Raises UserError for something else, and for a URL of the net."""
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(
-            f"{where} is {describe_value(value)}; write the path of a {noun}, beside the file of the "
-            "record"
-        )
-    text = value.strip()
-    if "://" in text[:16] and not LOCAL.match(text):
-        raise UserError(
-            f"{where} is the URL {text[:60]!r}, and nothing is fetched from the net; download the "
-            f"{noun} and write its path"
-        )
-    return text
-
-
-def read_picture(value: Any, where: str, folder: Path, most: int = 0) -> Picture:
-    """One picture in any of the forms above. Raises UserError."""
-    if isinstance(value, Picture):
-        return value
-    if isinstance(value, Mapping):  # of data sets
-        if value.get("bytes") is not None:
-            value = value["bytes"]
-        elif value.get("path"):
-            value = value["path"]
-    if isinstance(value, Image.Image):
-        with _explain(where):
-            return from_pillow(value, most)
-    if isinstance(value, bytes | bytearray):
-        return _decode(bytes(value), where, most)
-    text = _plain_text(value, where, "picture")
-    if _is_data_url(text):
-        return _decode(_unpack(text, where), where, most)
-    if IN_BASE64.fullmatch(text):
-        raise UserError(
-            f"{where} is a picture in base64, {text[:20]!r}...; write data:image/png;base64,... before "
-            "it"
-        )
-    path = _find(text, where, folder, "picture")
-    with _explain(f"{where}: {path}"):
-        stat = path.stat()
-        return _from_file(path, stat.st_mtime_ns, stat.st_size, most)
-
-
-def _find(text: str, where: str, folder: Path, noun: str) -> Path:
-    """The file of a path or a file:// URL. Raises UserError where there is none."""
-    if LOCAL.match(text):
-        text = unquote(LOCAL.sub("", text))
-    try:
-        path = folder / Path(text).expanduser()
-    except RuntimeError:  # there is no such user
-        path = folder / text
-    if _is_file(path):
-        return path
-    near = ""
-    with suppress(OSError):  # its name is too long, or the folder may not be read
-        if path.is_dir():
-            raise UserError(f"{where}: {str(path)!r} is a folder; write the path of a {noun}")
-        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = suggestion(path.name, names)
-    raise UserError(
-        f"{where}: no {noun} {str(path)[:200]!r}{near}; paths begin at the folder of the record's file"
-    )
-
-
-@lru_cache(HELD)
-def _from_file(path: Path, changed: int, size: int, most: int) -> Picture:
-    return from_pillow(Image.open(io.BytesIO(path.read_bytes())), most)
-
-
-def _unpack(url: str, where: str) -> bytes:
-    head, comma, body = url.partition(",")
-    try:
-        if not comma or not head.casefold().endswith(";base64"):
-            raise ValueError
-        return base64.b64decode(body, validate=True)
-    except (ValueError, binascii.Error):
-        raise UserError(
-            f"{where}: {url[:40]!r}... is no picture in base64; write data:image/png;base64,..."
-        ) from None
-
-
-def _decode(data: bytes, where: str, most: int) -> Picture:
-    with _explain(where):
-        return from_pillow(Image.open(io.BytesIO(data)), most)
-
-
-@contextmanager
-def _explain(where: str) -> Generator[None]:
-    """What Pillow says of a picture that it does not read as a UserError."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            yield
-    except UnidentifiedImageError:
-        raise UserError(
-            f"{where} is no picture that Pillow reads; write a PNG or JPEG file"
-        ) from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(f"{where} cannot be read: {error}") from None
-    except Image.DecompressionBombWarning as error:
-        raise UserError(f"{where} is too large: {error}") from None
-
-
-def from_pillow(image: Image.Image, most: int = 0) -> Picture:
-    """Red, green and blue, upright as its EXIF data say, on white where it is transparent; made
-    smaller, with its sides in proportion, where it has more than `most` pixels (0 = MOST_PIXELS).
-
-    Raises ValueError for numbers of which nobody knows which is white.
-    """
-    if not image.width * image.height:
-        raise ValueError(f"it has no pixels ({image.width} x {image.height})")
-    white = _white(image)
-    image = ImageOps.exif_transpose(image)
-    if white:
-        image = _eight_bits(image, white)
-    if "A" in image.getbands() or "transparency" in image.info:
-        over = image.convert("RGBA")
-        image = Image.new("RGBA", over.size, "white")
-        image.alpha_composite(over)
-    image = image.convert("RGB")
-    most = most or MOST_PIXELS
-    share = most / (image.width * image.height)
-    if share < 1:  # of a line of pixels one side stays 1
-        width, height = (min(most, max(1, math.floor(x * math.sqrt(share)))) for x in image.size)
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-    return Picture(shape=(image.height, image.width, 3), data=image.tobytes())
-
-
-def _white(image: Image.Image) -> int:
-    """The number that is white in a picture of one channel and up to 16 bits; 0 = it has 8 bits."""
-    # 16 bits of a PGM, and of a PNG in older versions of Pillow
-    wide = image.mode == "I" and image.format in ("PPM", "PNG")
-    if image.mode.startswith("I;16") or wide:
-        bits = getattr(image, "tag_v2", {}).get(BITS_PER_SAMPLE, (16,))[0]
-        return 2**bits - 1
-    if image.mode in ("I", "F"):
-        what = "integers of 32 bits" if image.mode == "I" else "floating-point numbers"
-        raise ValueError(f"its pixels are {what}; save it with 8 bits a channel")
-    return 0
-
-
-def _eight_bits(image: Image.Image, white: int) -> Image.Image:
-    """v in 0..white as round(255 v / white), of 16 bits v / 257; the number that a PNG calls
-    transparent is.
-    """
-    value_HW = np.asarray(image).astype(np.uint32)
-    grey = Image.fromarray(np.minimum((value_HW * 255 + white // 2) // white, 255).astype(np.uint8))
-    clear = image.info.get("transparency")
-    if clear is None:
-        return grey
-    return Image.merge("LA", (grey, Image.fromarray((value_HW != clear).astype(np.uint8) * 255)))
+    shown = [next(in_text[m[0]]) for m in marks.finditer(message.content)]
+    each = iter(shown)
+    content = marks.sub(lambda _: PICTURE_MARK * len(next(each)), message.content)
+    pictures = tuple(p for some in shown for p in some)
+    return replace(message, content=content, pictures=pictures) if pictures else message
 
 
 def digests(messages: Iterable[Message]) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.tasks.picture_data import FORMS, is_form
+from palaestra.sounds import Sound
+from palaestra.tasks.picture_data import FORMS
 from palaestra.types import Task
 
 EXCERPT = 50  # characters
@@ -131,9 +132,10 @@ class Preflight:
 
     def _pictures(self, i: int, task: Task) -> None:
         for form in FORMS:
+            heard = form.noun == "sound"
             named = (task.meta.get(name) for name in form.columns)
             text = next((x for x in named if isinstance(x, str) and x.strip()), "")
-            if any(is_form(p, form) for m in task.prompt for p in m.pictures):
+            if any(isinstance(p, Sound) == heard for m in task.prompt for p in m.pictures):
                 self._count(f"{form.noun}s", i)
             elif text:
                 self._count(f"no {form.noun}", i)

@@ -27,6 +27,7 @@ import numpy as np
 
 from palaestra.errors import UserError
 from palaestra.sounds import HIGHEST_RATE, Sound, resample
+from palaestra.tasks.picture_files import IN_BASE64, explain, find_file, is_data_url, plain_text
 from palaestra.tasks.records import describe_value
 
 SOUND_COLUMNS = ("audio", "audios")
@@ -141,3 +142,26 @@ def unpack_sound(url: str, where: str) -> bytes:
         raise UserError(
             f"{where}: {url[:40]!r}... is no sound in base64; write data:audio/wav;base64,..."
         ) from None
+
+
+def read_sound(value: Any, where: str, folder: Path) -> Sound:
+    """One sound in any of the forms above. Raises UserError."""
+    if isinstance(value, Sound):
+        return value
+    if isinstance(value, Mapping):  # of data sets
+        if value.get("array") is not None:
+            return of_array(value, where)
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes | bytearray):
+        return read_wav(bytes(value), where)
+    text = plain_text(value, where, "sound")
+    if is_data_url(text):
+        return read_wav(unpack_sound(text, where), where)
+    if IN_BASE64.fullmatch(text):
+        raise UserError(
+            f"{where} is a sound in base64, {text[:20]!r}...; write data:audio/wav;base64,... before it"
+        )
+    path = find_file(text, where, folder, "sound")
+    with explain(f"{where}: {path}"):
+        stat = path.stat()
+        return sound_file(path, stat.st_mtime_ns, stat.st_size)

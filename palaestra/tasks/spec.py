@@ -106,12 +106,13 @@ def _part(piece: str, match: re.Match[str], least: float) -> SpecPart:
     return SpecPart(
         name=name,
         settings=settings,
-        weight=_weight(match["weight"], piece, least),
+        weight=read_weight(match["weight"], piece, least),
         text=name + (match["settings"] or ""),
     )
 
 
-def _weight(text: str | None, piece: str, least: float) -> float | None:
+def read_weight(text: str | None, piece: str, least: float) -> float | None:
+    """A weight as written behind `*`; None where none is. Raises UserError below `least`."""
     if text is None:
         return None
     try:

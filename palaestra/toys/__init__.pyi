@@ -5,6 +5,10 @@
 from .chain import (
     ArithmeticChain as ArithmeticChain,
 )
+from .closures import (
+    ClosureTheorems as ClosureTheorems,
+    random_word as random_word,
+)
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
 )
@@ -47,6 +51,7 @@ from .hop import (
 )
 from .histories import (
     HistoryTasks as HistoryTasks,
+    TasteRanker as TasteRanker,
 )
 from .house import (
     AFFORDANCES as AFFORDANCES,
@@ -60,6 +65,9 @@ from .judging import (
     CompareAnswers as CompareAnswers,
     Grade as Grade,
     Pairs as Pairs,
+)
+from .kitchen import (
+    Kitchens as Kitchens,
 )
 from .knights import (
     Knights as Knights,
@@ -84,6 +92,9 @@ from .lane import (
 )
 from .lookup import (
     LookupTasks as LookupTasks,
+)
+from .lookalikes import (
+    LookalikeTasks as LookalikeTasks,
 )
 from .mistakes import (
     wrong_answer as wrong_answer,
@@ -122,6 +133,9 @@ from .algebras import (
 )
 from .rubrics import (
     Rubrics as Rubrics,
+)
+from .scenes import (
+    Scenes as Scenes,
 )
 from .clips import (
     Clips as Clips,

@@ -95,6 +95,12 @@ from .molecules import (
     DESCRIPTORS as DESCRIPTORS,
     descriptor_named as descriptor_named,
 )
+from .orders import (
+    ORDER_PASSAGES as ORDER_PASSAGES,
+    read_order as read_order,
+    repair_order as repair_order,
+    write_order as write_order,
+)
 from .ranking import (
     document_grades as document_grades,
     ndcg as ndcg,

@@ -44,6 +44,11 @@ from .again import (
     ask_again as ask_again,
     previous_answer as previous_answer,
 )
+from .asking import (
+    AskingRoom as AskingRoom,
+    read_record as read_record,
+    resolution_score as resolution_score,
+)
 from .bandit import (
     BanditTasks as BanditTasks,
     DrawnBandit as DrawnBandit,
@@ -116,6 +121,10 @@ from .explore import (
     ExploreState as ExploreState,
     read_arm as read_arm,
 )
+from .findings import (
+    AskFindings as AskFindings,
+    FindingsState as FindingsState,
+)
 from .forced import (
     Forced as Forced,
 )
@@ -151,6 +160,9 @@ from .graph import (
 )
 from .legal import (
     legal_replies as legal_replies,
+)
+from .listwise import (
+    Listwise as Listwise,
 )
 from .logged_bandit import (
     LoggedBandit as LoggedBandit,

@@ -13,7 +13,7 @@ from palaestra.models.layout import prompts_and_tails
 from palaestra.models.load import load, save
 from palaestra.models.lora import LoRA
 from palaestra.models.model import frozen_copy, trainable_copy
-from palaestra.models.tower import parts_of, set_rates
+from palaestra.models.tower import model_parts, set_rates
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK
 from palaestra.types import Example, Message, Row, Sampling, Segment
 from palaestra.update import AdamW, pack
@@ -116,6 +116,27 @@ def of_transformers(plain, processor, message, said):
     return torch.log_softmax(logits.float(), -1).gather(1, torch.tensor(said)[:, None])[:, 0]
 
 
+def test_a_frame_that_stays_is_seen_each_time(model, folder):
+    """Still frames of a video: one picture several times in a prompt, whose places have the same ids."""
+    still, moved = noise(1, 20, 20), noise(2, 20, 20)
+    messages = [asked(still, still, moved, still), asked(moved, still, still)] * 2
+    rows = played(OwnEngine(model), messages)
+    assert agree(gaps(model, rows))
+    if model.causal.config.model_type == "llava_onevision":
+        return  # transformers cuts a picture among others into no tiles
+    plain = AutoModelForImageTextToText.from_pretrained(folder, attn_implementation="eager").eval()
+    plainly = [i for i, r in enumerate(rows) if model.tower.place not in r.segments[-1].ids]
+    assert plainly
+    for i in plainly:
+        said = rows[i].segments[-1]
+        torch.testing.assert_close(
+            of_transformers(plain, model.processor, messages[i], said.ids),
+            torch.tensor(said.logp, dtype=torch.float32),
+            atol=1e-4,
+            rtol=1e-4,
+        )
+
+
 def test_choices_behind_pictures_agree(model):
     small, wide = noise(1, 20, 20), noise(2, 30, 90)
     rows, _ = choosing(OwnEngine(model), [asked(small), asked(wide), asked(), asked(small, wide)] * 2)
@@ -211,7 +232,8 @@ def test_each_part_has_a_rate_of_its_own(folder):
     """AdamW's first step is the rate in every weight that has a gradient, whatever its size."""
     own = load(folder)
     set_rates(own.module, own.causal, {"tower": 0, "projector": 0.5}, own.name)
-    parts, before = parts_of(own.module, own.causal), {n: p.detach().clone() for n, p in own.module.named_parameters()}
+    parts = {n: part for n, (part, _) in model_parts(own.module, own.causal).items()}
+    before = {n: p.detach().clone() for n, p in own.module.named_parameters()}
     assert set(parts.values()) == {"tower", "projector", "language"}
     optimiser = AdamW(lr=1e-3, eps=1e-30, clip_norm=0).build(own.trainable())
     rows = played(OwnEngine(own), [asked(noise(1), noise(2, 30, 90))])

@@ -13,7 +13,7 @@ import pytest
 from palaestra.errors import UserError
 from palaestra.pictures import PICTURE_MARK
 from palaestra.tasks.files import FileTasks
-from palaestra.tasks.picture_data import from_pillow, read_picture
+from palaestra.tasks.picture_files import from_pillow, read_picture
 from PIL import Image
 
 RED, BLUE = (200, 10, 10), (10, 10, 200)

@@ -5,6 +5,9 @@ A map is A[l, h, t, s], the attention from t to s <= t. Five evenly spaced layer
 2L/3 are read. Heads differ in their span, the mean over response tokens t of sum_s A[t, s] (t - s):
 the 30% with the shortest are the local heads, the 30% with the longest the global ones
 (arXiv:2510.13554).
+
+`picture_mass` is the share of attention that goes to places of pictures, the mean over all heads of these
+layers.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from torch import Tensor
 
 from palaestra.errors import UserError
 from palaestra.models.eyes import Seen
+from palaestra.pictures import FIRST_PLACE
 from palaestra.types import Batch
 
 LAYERS, HEADS = 5, 0.3  # of arXiv:2510.13554
@@ -46,6 +50,13 @@ def distances(T: int, like: Tensor) -> Tensor:
 
 
 SCORES: Mapping[str, Callable[..., Tensor]] = {"waad": waad, "fai": fai}
+PICTURE_MASS = "picture_mass"
+FROM_MAPS = (*SCORES, PICTURE_MASS)
+
+
+def picture_mass(maps_HTT: Tensor, ids_T: Tensor) -> Tensor:
+    """[T] mean over heads of sum_s A[t, s] over places s of pictures."""
+    return (maps_HTT.mean(0) * (ids_T >= FIRST_PLACE)).sum(1)
 
 
 def split_heads(maps_HTT: Tensor, response_T: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,7 +69,9 @@ def split_heads(maps_HTT: Tensor, response_T: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def attention_scores(model: Any, batch: Batch, needs: Sequence[str]) -> dict[str, Tensor]:
-    """Each need ("waad:W", "fai:NEAR:FAR") as [B, T] at trained tokens, 0 elsewhere."""
+    """Each need ("waad:W", "fai:NEAR:FAR", "picture_mass") as [B, T] at trained tokens, 0
+    elsewhere.
+    """
     scores = {n: torch.zeros(batch["ids"].shape, device=batch["ids"].device) for n in needs}
     if not needs:
         return scores
@@ -75,7 +88,11 @@ def attention_scores(model: Any, batch: Batch, needs: Sequence[str]) -> dict[str
                 local_TT, global_TT = split_heads(maps[i, :, :n, :n], on_T[:n])
                 for need in needs:
                     name, *parameters = need.split(":")
-                    score_T = SCORES[name](local_TT, global_TT, on_T[:n], *map(int, parameters))
+                    score_T = (
+                        picture_mass(maps[i, :, :n, :n], part["ids"][i, :n])
+                        if name == PICTURE_MASS
+                        else SCORES[name](local_TT, global_TT, on_T[:n], *map(int, parameters))
+                    )
                     scores[need][row, :n] = torch.where(on_T[:n], score_T, 0.0).to(
                         scores[need].dtype
                     )

@@ -98,18 +98,9 @@ def show_options(task: pl.Task, key: pl.Key) -> pl.Task:
     known = pl.tasks.option_texts(task.meta)
     if not known:
         return task
-    *before, question = task.prompt
-    bare = replace(
-        question, content=question.content.removesuffix(f"\n{pl.tasks.letter_options(known)}")
-    )
-    fixed = pl.tasks.contains_options("\n".join(m.content for m in (*before, bare)), known)
-    meta = (
-        task.meta if fixed else {**task.meta, "order": pl.verifiers.option_order(len(known), key)}
-    )
-    *before, asked = pl.tasks.add_options((*before, bare), meta)
-    return replace(
-        task, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")), meta=meta
-    )
+    shown = pl.tasks.reorder_options(task, pl.verifiers.option_order(len(known), key))
+    *before, asked = shown.prompt
+    return replace(shown, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")))
 
 
 @pl.stage

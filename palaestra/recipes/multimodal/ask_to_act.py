@@ -1,0 +1,358 @@
+"""Ask-to-Act: an agent brings the object that a user means, and asks where it cannot know (arXiv:2504.00907).
+
+Several objects look alike, only those of the present place are seen, and a user knows which is meant. Each
+turn is an action (go X, take X, put) or a question:
+
+    r_t = w_s success + w_g [new subgoal] + w_q [useful question] - c_step - c_over [questions > B]
+
+with w_s, w_g, w_q, c_step, c_over = 1, .2, .2, .01, .1, which are ours. Subgoals are to be where the object
+lies and to hold it. A question is useful if fewer objects agree with all answers afterwards; or a `judge`
+says so, a model that is shown which object is meant, on turns with a question alone. What it says reaches
+the reward and never the agent. PPO with a value head, GAE over all tokens, each turn paid at its end.
+
+    palaestra train ask-to-act --data rooms.jsonl --model DIR
+    palaestra train ask-to-act --data rooms.jsonl --model DIR user=DIR|endpoint(...) judge=endpoint(...)
+
+Bring records of places, not an environment: a row has `prompt` ("bring the cup to the door"), `objects` (a
+list of {"name", "place", and attributes of yours, e.g. "colour", "size"}), `wanted` (the name of the one
+that is meant), `bring_to` (a place), and maybe `places` and `begin_at`. The world moves things by these
+records. Questions are `ask ATTRIBUTE` and `ask ATTRIBUTE VALUE`, in the words of the record; the user is a
+program that knows `wanted`, or a model, `user`, who is told which object is meant and answers in its own
+words. With `free=true` the agent may ask a model user anything, and impossible actions cost a turn; else
+only what is possible can be said.
+
+Numbers: "success" on held-out rows; "question_ratio", questions a turn; "ars", the mean over episodes of
+100 success / (1 + |K - q_rel| + q_irr), K being the fewest questions that single the object out (released
+formula not seen; from memory of the abstract's appendix); "unneeded", useful questions beyond K, as an agent
+may learn to ask what it need not know; "idle", useless ones. `budget` is B.
+
+DEFAULT_RESULT
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="Ask-to-Act: embodied agents that ask for help",
+    paper="arXiv:2504.00907",
+    claim="An agent trained by reinforcement learning with a reward for useful questions that a language model gives asks "
+    "for what is ambiguous and succeeds more often than one that imitates, or that is paid for success alone.",
+    source="abstract and public summaries; weights of the reward are ours, and the score is as the catalogue has it",
+    size=pl.Size(
+        setting="LLaVA-OneVision-0.5B with a Perceiver for its frames, ReplicaCAD in Habitat 3.0, DD-PPO, 50M steps, 8 GPUs",
+        model="qwen2.5-0.5b",
+        samples=8,
+    ),
+    task="lookalikes",
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt", "text", ("bring the cup to the door", "bring the box to the door"), "what is to be done"
+            ),
+            pl.needs.NeededColumn(
+                "objects",
+                "any",
+                (
+                    [
+                        {"name": "cup 1", "kind": "cup", "colour": "red", "place": "shelf"},
+                        {"name": "cup 2", "kind": "cup", "colour": "blue", "place": "shelf"},
+                    ],
+                    [
+                        {"name": "box 1", "kind": "box", "colour": "red", "place": "shelf"},
+                        {"name": "box 2", "kind": "box", "colour": "red", "place": "sink"},
+                    ],
+                ),
+                "what lies in the place: name, place and attributes of each object",
+            ),
+            pl.needs.NeededColumn("wanted", "text", ("cup 2", "box 1"), "the name of the object that is meant"),
+            pl.needs.NeededColumn("bring_to", "text", ("door", "door"), "the place where it is to be put"),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "user",
+                "user",
+                "answers questions, knowing which object is meant",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="a program answers by the record",
+            ),
+            pl.needs.NeededModel(
+                "judge",
+                "judge",
+                "says whether a question is useful, knowing which object is meant",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="a question is useful if fewer objects agree with the answers",
+            ),
+        ),
+        shows="part/useful",
+        off={"useful": 0.0},
+        own={"samples": 2, "schedule.prompts": 2, "exam": 0, "turns": 3},
+    ),
+    use="It helps where instructions leave open which of several things is meant, and somebody can be asked; where a "
+    "guess can be taken back cheaply, asking is rarely worth its cost.",
+    lacks=(
+        "Habitat 3.0 and ReplicaCAD are not there: places, objects and skills are records, and an environment of yours "
+        "cannot stand in their place.",
+        "The agent reads words, not frames; a Perceiver that compresses frames is not there.",
+        "A value head reads the policy's own states; PPO is not distributed over simulators.",
+        "Kinds of ambiguity are not told apart, and preferences about where to put things are not among them.",
+        "No imitation comes first on rows of yours; the built-in run imitates a program that knows the record.",
+    ),
+    grade="C",
+)  # fmt: skip
+USER_RULES = """You want an assistant to do this: {task}
+You mean this object: {wanted}.
+There are also: {others}.
+
+The assistant asks you a question. Answer in one short sentence, truthfully, and answer only what is asked. Never say \
+the name of the object, which is only for the records."""
+JUDGE_RULES = """An assistant was told: {task}
+The user means this object: {wanted}.
+There are also: {others}.
+Asked and answered so far:
+{talk}
+
+Now the assistant asks: {question}
+Does this question, whatever the answer, help to find out which object is meant, given what was answered before? A \
+question whose answer is already known does not. Reply YES or NO."""
+
+
+def told_of(task: pl.Task) -> dict[str, str]:
+    """What a model that knows the record is told of it."""
+    record = pl.worlds.read_record(task)
+    said = lambda x: ", ".join([x.name, *(f"{k} {v}" for k, v in x.values), f"at {x.place}"])
+    return {
+        "task": "\n".join(m.content for m in task.prompt),
+        "wanted": said(record.item(record.target)),
+        "others": "; ".join(said(x) for x in record.items if x.name != record.target),
+    }
+
+
+@dataclass(frozen=True)
+class ModelKnower:
+    """A user whom a language model plays, and who knows what is meant."""
+
+    ctx: pl.Context
+    source: pl.Source
+
+    async def __call__(
+        self, task: pl.Task, talk: Sequence[tuple[str, str]], question: str, key: pl.Key
+    ) -> str:
+        rules = pl.Message(role="system", content=USER_RULES.format(**told_of(task)))
+        messages = [rules]
+        for asked, answer in (*talk, (question, "")):
+            messages.append(pl.Message(role="user", content=asked.removeprefix("ask ")))
+            if answer:
+                messages.append(pl.Message(role="assistant", content=answer))
+        request = pl.ChatRequest(messages=tuple(messages), temperature=0.0, max_tokens=64)
+        said = await self.ctx.ask(self.source, request, seed=pl.seed_of(key) % (1 << 31))
+        reply = " ".join(pl.verifiers.strip_thinking(said).split())
+        if not reply:
+            raise pl.Fault("user", "the model that plays the user said nothing")
+        return reply
+
+
+@dataclass(frozen=True)
+class ModelQuestionJudge:
+    """Says whether a question is useful. Raises Fault for a reply that is neither yes nor no."""
+
+    ctx: pl.Context
+    source: pl.Source
+
+    async def __call__(
+        self,
+        task: pl.Task,
+        talk: Sequence[tuple[str, str]],
+        question: str,
+        answer: str,
+        key: pl.Key,
+    ) -> bool:
+        before = "\n".join(f"{pl.judges.defuse(q)} -> {a}" for q, a in talk) or "nothing"
+        words = {"talk": before, "question": pl.judges.defuse(question.removeprefix("ask "))}
+        text = JUDGE_RULES.format(**told_of(task), **words)
+        messages = pl.services.question_messages(text)
+        request = pl.ChatRequest(messages=messages, temperature=0.0, max_tokens=512)
+        said = await self.ctx.ask(self.source, request, seed=pl.seed_of(key) % (1 << 31))
+        word = pl.verifiers.strip_thinking(said).strip().strip(".*").upper()
+        if word not in ("YES", "NO"):
+            raise pl.Fault("judge", f"the judge said neither YES nor NO, but {word[:40]!r}")
+        return word == "YES"
+
+
+@pl.stage
+class SampleRooms(pl.Sample):
+    """Plays `n` episodes of the policy in places with look-alike objects.
+
+    Args:
+        room: the world with its weights.
+        user, judge: models that play them; None = programs.
+    """
+
+    room: pl.worlds.AskingRoom = pl.worlds.AskingRoom()
+    user: pl.Source | None = None
+    judge: pl.Source | None = None
+    brings_reward: ClassVar[bool] = True
+
+    async def check_start(self, ctx: pl.Context) -> None:
+        """Raises UserError for a row that is no record."""
+        tasks = ctx.bench.tasks
+        sizes = {"train": tasks.size, "test": getattr(tasks, "test_size", None)}
+        for split, size in sizes.items():
+            for i in range(min(size or 0, 512)):
+                pl.worlds.read_record(tasks.task(split, i))
+
+    async def play(
+        self,
+        ctx: pl.Context,
+        key: pl.Key,
+        group: pl.Group,
+        players: Mapping[str, pl.Player],
+    ) -> pl.Group:
+        room = replace(
+            self.room,
+            user=None if self.user is None else ModelKnower(ctx, self.user),
+            judge=None if self.judge is None else ModelQuestionJudge(ctx, self.judge),
+        )
+        there = replace(ctx.bench, world=room, max_turns=room.turns + 1)
+        return await super().play(ctx.with_bench(there), key, group, players)
+
+
+@pl.declare(reads=("correct", "asked_useful", "ars"))
+@pl.stage
+class RoomParts:
+    """A link behind `SampleRooms`. Parts, each as it was paid: "success", "subgoals", "useful", "over"; and "ars"."""
+
+    room: pl.worlds.AskingRoom = pl.worlds.AskingRoom()
+
+    async def __call__(self, ctx: pl.Context | None, key: pl.Key, group: pl.Group) -> pl.Group:
+        return replace(group, episodes=tuple(map(self._told, group.episodes)))
+
+    def _told(self, e: pl.Episode) -> pl.Episode:
+        if not e.ok or e.reward is None:
+            return e
+        room, facts = self.room, e.facts
+        success = room.success * facts["correct"]
+        subgoals = room.subgoal * facts["subgoals"]
+        over = room.over * facts["over_budget"]
+        useful = e.reward.total - success - subgoals + over + room.step_cost * facts["turns"]
+        parts = {
+            "success": success,
+            "subgoals": subgoals,
+            "useful": round(useful, 9) if room.useful else 0.0,
+            "over": -over,
+            "ars": facts["ars"],
+        }
+        return replace(e, reward=replace(e.reward, parts=parts, solved=bool(facts["correct"])))
+
+
+@pl.stage
+class RoomExam:
+    """An evaluator: greedy episodes on held-out tasks; see the module for its numbers."""
+
+    sample: SampleRooms
+    tasks: int = 32
+
+    async def __call__(self, ctx: pl.Context) -> Mapping[str, Any]:
+        link = pl.links(replace(self.sample, n=1, temperature=0.0), RoomParts(self.sample.room))
+        numbers = pl.run.chosen_tasks(ctx.bench, self.tasks)
+        groups = await asyncio.gather(
+            *(
+                link(ctx, (ctx.seed, "rooms", i), pl.Group(task=ctx.bench.tasks.task("test", i)))
+                for i in numbers
+            )
+        )
+        return room_numbers([g.episodes[0] for g in groups])
+
+
+def room_numbers(episodes: Sequence[pl.Episode]) -> dict[str, Any]:
+    """What `RoomExam` says; episodes that failed are counted as "errors" alone."""
+    whole = [e.facts for e in episodes if e.ok]
+    errors = {"errors": float(len(episodes) - len(whole))}
+    if not whole:
+        return errors
+    mean = lambda of: sum(map(of, whole)) / len(whole)
+    asked = sum(f["asked_useful"] + f["asked_idle"] for f in whole)
+    share = pl.stats.proportion(sum(f["correct"] for f in whole), len(whole)).json()
+    return {
+        "success": {"of": "accuracy"} | share,
+        "ars": mean(lambda f: f["ars"]),
+        "question_ratio": asked / max(1, sum(f["turns"] for f in whole)),
+        "questions": asked / len(whole),
+        "unneeded": mean(lambda f: max(0, f["asked_useful"] - f["asked_needed"])),
+        "idle": mean(lambda f: f["asked_idle"]),
+        "bits": mean(lambda f: f["asked_bits"]),
+        **errors,
+    }
+
+
+def build(
+    user: pl.Source | None = None,
+    judge: pl.Source | None = None,
+    budget: int = 2,
+    turns: int = 12,
+    success: float = 1.0,
+    subgoal: float = 0.2,
+    useful: float = 0.2,
+    step_cost: float = 0.01,
+    over: float = 0.1,
+    usefulness: Literal["oracle", "shuffled"] = "oracle",
+    free: bool = False,
+    samples: int = 8,
+    kl: float = 0.0,
+    exam: int = 32,
+) -> pl.Recipe:
+    """Weights of the reward are the arguments of their names; `subgoal=0 useful=0` is success alone, and
+    `usefulness=shuffled` pays for questions at random, a control. `exam` held-out tasks are played before and
+    after training; 0 = none."""
+    if free and user is None:
+        raise pl.UserError(
+            "free=true lets the agent ask anything, and a program cannot answer that; give user="
+        )
+    room = pl.worlds.AskingRoom(
+        turns=turns,
+        budget=budget,
+        success=success,
+        subgoal=subgoal,
+        useful=useful,
+        step_cost=step_cost,
+        over=over,
+        usefulness=usefulness,
+        legal=not free,
+    )
+    sample = SampleRooms(n=samples, room=room, user=user, judge=judge)
+    return pl.vary(
+        pl.recipe("ppo", kl=kl),
+        collect=pl.links(sample, RoomParts(room)),
+        evaluate={"rooms": RoomExam(sample, exam)} if exam else {},
+    )
+
+
+def embedded(
+    show_steps: int = 40, steps: int = 20, samples: int = 4, exam: int = 32, **options: Any
+) -> pl.Pipeline:
+    """The built-in model imitates a program that knows the record for `show_steps` steps, then learns from
+    rewards."""
+    shown = pl.vary(
+        pl.recipe("sft"),
+        optimiser=pl.AdamW(lr=2e-3, warmup=5),
+        schedule=pl.Schedule(prompts=16, steps=show_steps),
+    )
+    made = build(samples=samples, exam=exam, **options)
+    return pl.Pipeline(
+        parts={
+            "shown": pl.warm(shown),
+            "rl": pl.Part(
+                pl.vary(
+                    made,
+                    schedule=pl.Schedule(prompts=8, steps=steps),
+                    optimiser=pl.AdamW(lr=3e-4),
+                ),
+                model=pl.Output("shown"),
+            ),
+        }
+    )

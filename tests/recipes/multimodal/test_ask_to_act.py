@@ -1,0 +1,112 @@
+"""Ask-to-Act: what an episode is paid for by its parts, what models that play user and judge are told, its numbers."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import palaestra as pl
+import pytest
+from palaestra.errors import Fault, UserError
+from palaestra.recipes.multimodal import ask_to_act
+from palaestra.toys.lookalikes import LookalikeTasks
+from palaestra.types import Episode, Reward
+
+from tests.recipes.objectives.helpers import near
+from tests.worlds.test_asking import room_task
+
+
+def facts(**own):
+    plain = {"correct": False, "subgoals": 0, "over_budget": 0, "turns": 1, "ars": 0.0, "asked_useful": 0,
+             "asked_idle": 0, "asked_needed": 1, "asked_bits": 0.0}  # fmt: skip
+    return {**plain, **own}
+
+
+def parts_of(total, room=None, **own):
+    episode = Episode(rows=(), reward=Reward(total=total), status="finished", facts=facts(**own))
+    group = pl.Group(task=room_task(), episodes=(episode,))
+    link = ask_to_act.RoomParts(room or pl.worlds.AskingRoom())
+    (told,) = asyncio.run(link(None, ("k",), group)).episodes
+    return told.reward
+
+
+def test_the_parts_of_both_reference_episodes():
+    won = parts_of(1.48, correct=True, subgoals=2, turns=12, ars=100.0)
+    assert won.solved and won.parts == near({"success": 1, "subgoals": 0.4, "useful": 0.2, "over": 0, "ars": 100})
+    lost = parts_of(0.18, subgoals=2, turns=12, over_budget=1)
+    assert not lost.solved and lost.parts == near({"success": 0, "subgoals": 0.4, "useful": 0, "over": -0.1, "ars": 0})
+    assert parts_of(-0.01, pl.worlds.AskingRoom(useful=0.0)).parts["useful"] == 0.0
+
+
+def test_numbers_of_an_exam():
+    whole = [
+        Episode(rows=(), status="finished", facts=facts(correct=True, turns=6, ars=50.0, asked_useful=2)),
+        Episode(rows=(), status="finished", facts=facts(turns=4, asked_idle=3)),
+        Episode(rows=(), status="error:user", facts={}),
+    ]
+    n = ask_to_act.room_numbers(whole)
+    assert (n["success"]["mean"], n["ars"], n["question_ratio"], n["questions"]) == (0.5, 25, 0.5, 2.5)
+    assert (n["unneeded"], n["idle"], n["errors"]) == (0.5, 1.5, 1)
+    assert ask_to_act.room_numbers(whole[2:]) == {"errors": 1.0}
+
+
+class Chat:
+    """A context that answers requests with given texts, and keeps them."""
+
+    def __init__(self, *replies):
+        self.replies, self.asked = list(replies), []
+
+    async def ask(self, source, request, seed=0):
+        self.asked.append([(m.role, m.content) for m in request.messages])
+        return self.replies.pop(0)
+
+
+def test_a_model_user_knows_what_is_meant_and_hears_the_talk():
+    ctx = Chat("<think>cup 2</think>It is red.", "  ")
+    user = ask_to_act.ModelKnower(ctx, "source")
+    said = asyncio.run(user(room_task(), (("ask size", "small"),), "ask colour", ("k",)))
+    assert said == "It is red."
+    (system, *talk) = ctx.asked[0]
+    assert "You mean this object: cup 2, kind cup, colour red, size small, at sink" in system[1]
+    assert talk == [("user", "size"), ("assistant", "small"), ("user", "colour")]
+    with pytest.raises(Fault, match="said nothing"):
+        asyncio.run(user(room_task(), (), "ask colour", ("k",)))
+
+
+def test_a_judge_says_yes_or_no():
+    ctx = Chat("YES", "no.", "perhaps")
+    judge = ask_to_act.ModelQuestionJudge(ctx, "source")
+    ask = lambda: asyncio.run(judge(room_task(), (), "ask colour", "xyzzy", ("k",)))
+    assert [ask(), ask()] == [True, False]
+    assert "means this object: cup 2" in ctx.asked[0][0][1] and "xyzzy" not in ctx.asked[0][0][1]
+    with pytest.raises(Fault, match="neither YES nor NO"):
+        ask()
+
+
+def test_what_the_recipe_is_made_of():
+    made = ask_to_act.build(useful=0.0, subgoal=0.0, budget=4)
+    room = made.collect.links[0].room
+    assert (room.useful, room.subgoal, room.budget, room.legal) == (0, 0, 4, True)
+    assert "value" in made.learners["policy"].heads and made.evaluate["rooms"].tasks == 32
+    with pytest.raises(UserError, match="a program cannot answer that; give user="):
+        ask_to_act.build(free=True)
+
+
+def test_rows_that_are_no_records_are_refused_before_the_run(tmp_path):
+    rows = [{"prompt": f"bring cup {i}", "objects": [], "wanted": "a", "bring_to": "b"} for i in range(12)]
+    (tmp_path / "f.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(UserError, match="'objects' is a list of two objects or more"):
+        pl.train("ask-to-act", data=str(tmp_path / "f.jsonl"), out=tmp_path / "run", quiet=True, evaluate=0)
+
+
+def test_turns_are_paid_at_their_ends_and_the_tokens_of_others_not_trained(context, small):
+    """The pay of turns is in the events of the reward, one at the end of each."""
+    ctx = context("lookalikes")
+    sample = replace(ask_to_act.build(exam=0, turns=3).collect.links[0], n=2)
+    group = asyncio.run(sample(ctx, ("k", 1), pl.Group(task=LookalikeTasks().task("train", 0))))
+    for e in group.episodes:
+        events = [v.value for v in e.reward.events]
+        assert len(events) == e.facts["turns"] and sum(events) == near(e.total)
+        said = [s for s in e.rows[0].segments if s.trained]
+        assert len(said) == e.facts["turns"] and all(s.policy == "policy" for s in said)
+        heard = "".join(s.text for s in e.rows[0].segments if not s.trained)
+        assert str(group.task.meta["wanted"]) not in heard.split("at ")[0]
