@@ -81,6 +81,7 @@ from .errors import (
     UserError as UserError,
 )
 from .pictures import FIRST_PLACE as FIRST_PLACE, PICTURE_MARK as PICTURE_MARK, Picture as Picture
+from .sounds import Sound as Sound, sound_address as sound_address
 from .schedule import (
     Cosine as Cosine,
     Exponential as Exponential,

@@ -528,3 +528,12 @@ def rank_correlation(x_N: np.ndarray, y_N: np.ndarray) -> float:
     if np.ptp(x_N) < 1e-9 or np.ptp(y_N) < 1e-9:
         return 0.0
     return float(np.corrcoef(ranks(x_N), ranks(y_N))[0, 1])
+
+
+def roc_auc(score_N: np.ndarray, y_N: np.ndarray) -> float | None:
+    """How often one of class 1 scores above one of class 0, ties for a half; None = there is one class."""
+    one_N, zero_N = score_N[y_N == 1], score_N[y_N == 0]
+    if not len(one_N) or not len(zero_N):
+        return None
+    differences = one_N[:, None] - zero_N[None, :]
+    return float((differences > 0).mean() + 0.5 * (differences == 0).mean())

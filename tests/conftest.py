@@ -85,7 +85,7 @@ def context(tmp_path):
             out=out,
             players=players,
             # of parts that learn from a file which an earlier one made
-            open_problem=lambda problem: bench_of_part(Settings(recipe="grpo"), problem),
+            open_problem=lambda problem, recipe=None: bench_of_part(Settings(recipe="grpo"), problem, recipe),
             plan=Plan(**{"evaluate": 0, **plan}),
         )
 

@@ -55,6 +55,9 @@ from .seats import (
 from .soft import (
     SoftCenter as SoftCenter,
 )
+from .spans import (
+    AddOnSpans as AddOnSpans,
+)
 from .steps import (
     StepNumbers as StepNumbers,
     StepPairs as StepPairs,

@@ -7,6 +7,11 @@ from .audit import (
     judge_agreement as judge_agreement,
     order_bias as order_bias,
 )
+from .listwise import (
+    rank_once as rank_once,
+    rank_windows as rank_windows,
+    window_spans as window_spans,
+)
 from .principles import (
     PRINCIPLE_QUESTIONS as PRINCIPLE_QUESTIONS,
     Entailed as Entailed,

@@ -22,6 +22,7 @@ from palaestra.models.layout import Fork
 from palaestra.types import Batch, Replies, Row
 
 COLUMN = "choices"
+LEGAL = "legal_logp"  # the quantity that says how likely a legal reply is
 # quantities of whole distributions over the vocabulary, from which such a turn was not drawn
 OF_VOCABULARY = (
     "vocab_mean_logp",
@@ -160,6 +161,15 @@ class Replying:
         # the log of nothing has an infinite derivative, which nothing multiplies to NaN
         entropy_P = -(q_PK * q_PK.clamp(min=torch.finfo(q_PK.dtype).tiny).log()).sum(1)
         return (place[0], place[1]), logp_P, entropy_P
+
+    def masses(self, logp_S: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """((rows [R], places [R]), log-masses [R]): where each turn begins, and the log of the summed probabilities
+        of its replies.
+        """
+        device = logp_S.device
+        logp_RK = torch.where(self.reply_RK >= 0, logp_S[self.reply_RK.clamp(min=0)], -torch.inf)
+        begin = torch.tensor([(t.row, t.at) for t in self.turns], device=device).T
+        return (begin[0], begin[1]), logp_RK.logsumexp(1)
 
     def _places(self, K: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of the trained tokens: [2, P] row and place; [P] the turn; [P, K] which replies begin

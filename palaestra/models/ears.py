@@ -72,8 +72,8 @@ def count_sound_places(ears: Ears | None, sound: Sound, of: str) -> int:
     """How many places a sound takes. Raises UserError where it cannot be heard."""
     if ears is None:
         raise UserError(
-            f"{of} has no ears, and a prompt holds a sound; train a text model with "
-            f"heads=('{EARS}',), or start from a model that was"
+            f"{of} has no ears, and a prompt holds a sound; train a text model, without a processor "
+            f"of pictures, with heads=('{EARS}',), or start from a model that was"
         )
     if not 0 < sound.seconds <= SECONDS:
         raise UserError(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from palaestra.models.choices import Replying, with_texts
+from palaestra.models.choices import LEGAL, Replying, with_texts
 from palaestra.models.eyes import Seen
 from palaestra.models.grid import layout_shifts
 from palaestra.models.inside.attention import FROM_MAPS, attention_scores
@@ -108,6 +108,8 @@ def forward(
         top_logp:K[b, t, j]    log pi of the K likeliest tokens, then their K ids
         asked_logp[b, t, k]    log pi(asked[b, t, k] | ids[b, :t]); the batch column "asked" [B, T, K] gives them
         power_logp[b, t]       log-prob under pi^exponent, renormalised; the batch column "exponent" [B] gives it
+        legal_logp[b, t]       where a turn with choices begins, log of the probability that the model without
+                               the restriction says one of them (`types.Choices.log_mass`), else 0
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
         picture_mass[b, t]     the share of attention that ids[b, t] pays to places of pictures
@@ -119,7 +121,7 @@ def forward(
     `packed`) do; for the others rows are right-padded, so a causal model needs no mask: no token
     sees the padding. Raises KeyError for a need that this model does not have.
     """
-    known = (*VOCABULARY, *FEATURES, *FROM_MAPS, *model.heads)
+    known = (*VOCABULARY, LEGAL, *FEATURES, *FROM_MAPS, *model.heads)
     for need in needs:
         if need.split(":")[0] not in known:
             raise KeyError(f"unknown need {need!r}; this model gives {', '.join(known)}")
@@ -150,6 +152,8 @@ def forward(
         n: v.new_zeros(*ids_BT.shape, *v.shape[1:]).index_put((row_N, at_N + 1), v)
         for n, v in columns.items()
     }
+    if LEGAL in needs:
+        tokens[LEGAL] = hidden_ND.new_zeros(ids_BT.shape, dtype=torch.float32)
     if replying.turns:
         tokens |= _restricted(model, replying, tokens, hidden_MD, logits)
     return {**tokens, **wide, **attention_scores(model, batch, maps)}
@@ -177,20 +181,20 @@ def _asked(batch: Batch, names: Sequence[str], row_N: Tensor, at_N: Tensor) -> T
 def _restricted(
     model: Model, replying: Replying, tokens: dict[str, Tensor], hidden_MD: Tensor, logits: int
 ) -> dict[str, Tensor]:
-    """Log-probs and entropies [B, T], where they are asked for, with those of chosen replies."""
-    if not {"logp", "entropy"} & tokens.keys():
+    """Log-probs, entropies and log-masses [B, T], where they are asked for, with those of chosen replies."""
+    if not {"logp", "entropy", LEGAL} & tokens.keys():
         return {}
     token_M, reply_M = replying.tokens()
     warm_M = replying.temperature_S[reply_M]
     of = Predicted(token_M, torch.ones_like(warm_M), token_M.new_zeros(len(token_M), 0))
     (logp_M,) = _reduce(model, hidden_MD, warm_M, of, ("logp",), logits)
     zero_S = torch.zeros_like(replying.temperature_S)
-    place, logp_P, entropy_P = replying.restricted(
-        zero_S.index_add(0, reply_M, logp_M.double()), "entropy" in tokens
-    )
-    values = {"logp": logp_P, "entropy": entropy_P}
+    logp_S = zero_S.index_add(0, reply_M, logp_M.double())
+    place, logp_P, entropy_P = replying.restricted(logp_S, "entropy" in tokens)
+    begin, mass_R = replying.masses(logp_S)
+    values = {"logp": (place, logp_P), "entropy": (place, entropy_P), LEGAL: (begin, mass_R)}
     return {
-        k: tokens[k].index_put(place, v.to(tokens[k])) for k, v in values.items() if k in tokens
+        k: tokens[k].index_put(at, v.to(tokens[k])) for k, (at, v) in values.items() if k in tokens
     }
 
 

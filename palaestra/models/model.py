@@ -472,15 +472,11 @@ class Model:
             self.add_head(EYES)
 
     def add_ears(self) -> None:
-        """A head that hears sounds, where the model has none. Raises UserError for a model whose
-        prompts a processor writes.
+        """A head that hears sounds, where the model has none. One whose prompts a processor writes gets
+        none, and refuses sounds: `places`.
         """
-        if self.processor is not None:
-            raise UserError(
-                f"{self.name} has a processor of its own, and ears of the project's own stand on text "
-                "models alone; take a text model, or leave the sounds out"
-            )
-        self.add_head(EARS)
+        if self.processor is None:
+            self.add_head(EARS)
 
     def add_head(self, name: str) -> nn.Module:
         """The head of that name, made if there is none."""

@@ -9,6 +9,15 @@ from .algebra import (
     Sum as Sum,
     sum_by_unit as sum_by_unit,
 )
+from .anchored import (
+    AnchoredPair as AnchoredPair,
+    GeometricMean as GeometricMean,
+    LogRatioModulated as LogRatioModulated,
+    NoiseContrastive as NoiseContrastive,
+    PowerReward as PowerReward,
+    ReversePairKL as ReversePairKL,
+    SquaredSides as SquaredSides,
+)
 from .divergence import (
     GeneralisedJSD as GeneralisedJSD,
     TopJSD as TopJSD,
@@ -24,6 +33,7 @@ from .mismatch import (
 )
 from .policy import (
     RatioLevel as RatioLevel,
+    LegalMass as LegalMass,
     TargetEntropy as TargetEntropy,
     Trust as Trust,
 )

@@ -219,6 +219,27 @@ class Entropy(Algebra):
 
 
 @stage
+class LegalMass(Algebra):
+    """-log sum_c p(c) over the legal replies c of turns that were chosen among these, where each turn begins.
+
+    A policy gradient of the restricted distribution (`types.Choices`) says nothing of how likely the model is to
+    say a legal reply at all, and more of its probability may drift to other text; adding `0.1 * LegalMass()`
+    holds it there. 0 without such turns.
+    """
+
+    reduce: Reduction = "tokens"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("legal_logp",)
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        return reduce_terms(-out["legal_logp"], batch, self.reduce), {
+            "legal_loss": token_mean(-out["legal_logp"], batch)
+        }
+
+
+@stage
 class TargetEntropy(Algebra):
     """|H - target|, H the mean entropy of the batch's tokens in nats: bounds it from both sides
     (arXiv:2506.18330, TER).

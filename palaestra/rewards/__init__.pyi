@@ -38,6 +38,7 @@ from .intrinsic import (
     majority_answer as majority_answer,
     read_answer as read_answer,
     reasoning_prefix as reasoning_prefix,
+    reference_logp as reference_logp,
     row_tokens as row_tokens,
     sequence_confidence as sequence_confidence,
     surprise_shares as surprise_shares,
@@ -55,6 +56,9 @@ from .learned import (
     RewardModel as RewardModel,
     Robust as Robust,
     mean_over_heads as mean_over_heads,
+)
+from .prevented import (
+    TellPrevented as TellPrevented,
 )
 from .probe import (
     RankingProbe as RankingProbe,
@@ -85,6 +89,9 @@ from .user import (
 from .verify import (
     ByDomain as ByDomain,
     Exact as Exact,
+)
+from .verified import (
+    judge_each as judge_each,
 )
 from .votes import (
     vote_of as vote_of,

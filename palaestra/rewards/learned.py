@@ -16,16 +16,20 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+import torch
 
 from palaestra.chat.template import REFUSALS, render
 from palaestra.errors import Fault, UserError
+from palaestra.models.eyes import picture_columns
+from palaestra.models.forward import forward
 from palaestra.models.load import find, load
 from palaestra.models.model import Model
 from palaestra.models.score import score_texts as read_heads
 from palaestra.objective.reward_model import LEAST_SD
+from palaestra.pictures import FIRST_PLACE
 from palaestra.rewards.together import judge_together
 from palaestra.rewards.verify import response_text
-from palaestra.types import Episode, Group, Reward, Task, stage
+from palaestra.types import Batch, Episode, Group, Reward, Row, Task, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context, Models
@@ -73,14 +77,43 @@ def scores(
     need_heads(model, scorer, heads)
     ids = [[int(i) for i in e.rows[-1].view().ids_T] if e.rows else [] for e in episodes]
     there = [i for i, each in enumerate(ids) if each]
-    if any(max(ids[i]) >= scorer.vocabulary for i in there):
+    if any(scorer.vocabulary <= token < FIRST_PLACE for i in there for token in ids[i]):
         raise UserError(
             f"the model {model!r} has another vocabulary than the policy; train it from the same "
             "model"
         )
+    seeing = [i for i in there if max(ids[i]) >= FIRST_PLACE]
+    plain = [i for i in there if max(ids[i]) < FIRST_PLACE]
     with ctx.phase("forward"):
-        scores_NH[there] = read_heads(scorer, [ids[i] for i in there], heads)
+        scores_NH[plain] = read_heads(scorer, [ids[i] for i in plain], heads)
+        for i in seeing:
+            scores_NH[i] = read_seeing(scorer, episodes[i].rows[-1], heads)
     return scores_NH
+
+
+@torch.no_grad()
+def read_seeing(scorer: Model, row: Row, heads: Sequence[str]) -> list[float]:
+    """What the heads say at the end of a row with pictures or sounds, by the forward pass of
+    training. Raises UserError where the model cannot see or hear them.
+    """
+    ids = [int(i) for i in row.view().ids_T]
+    ids.append(ids[-1])  # one more token, at which the row is over; it is never seen
+    pictures = row.pictures
+    for medium in pictures:
+        scorer.places(medium)
+    ids_BT = torch.tensor([ids])
+    trained_BT = torch.zeros_like(ids_BT)
+    trained_BT[0, -1] = 1
+    columns = {"ids": ids_BT, "trained": trained_BT, "length": torch.tensor([len(ids)])}
+    batch = Batch(
+        columns={**columns, **picture_columns([pictures])},
+        unit_B=torch.zeros(1, dtype=torch.long),
+        n_tokens=1,
+        n_rows=1,
+        n_units=1,
+    ).to(scorer.device)
+    out = forward(scorer, batch, heads)
+    return [float(out[h][0, -1]) for h in heads]
 
 
 def need_heads(name: str, model: Model, heads: Sequence[str]) -> None:

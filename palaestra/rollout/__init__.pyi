@@ -80,6 +80,10 @@ from .search import (
     TreeSearch as TreeSearch,
     cut_episode as cut_episode,
 )
+from .spans import (
+    MarkSpans as MarkSpans,
+    tagged_text as tagged_text,
+)
 from .steps import (
     answer_steps as answer_steps,
 )

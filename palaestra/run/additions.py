@@ -11,6 +11,7 @@ from palaestra.errors import UserError
 from palaestra.plugins import KINDS, Plugin, find, refused
 from palaestra.rewards.verified import Verified
 from palaestra.run import benches
+from palaestra.run.built_in import GUESSABLE, QUESTIONS, WORLDS
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
 from palaestra.tasks.spec import names_in
@@ -20,7 +21,7 @@ from palaestra.verifiers import registry as verifiers
 
 def ours() -> Mapping[str, Collection[str]]:
     """The names of each kind that mean something of this package."""
-    problems = {*benches.QUESTIONS, *benches.GUESSABLE, *benches.WORLDS}
+    problems = {*QUESTIONS, *GUESSABLE, *WORLDS}
     return {
         "recipes": {e.id for e in catalogue.all_entries()},
         "tasks": problems,

@@ -8,7 +8,7 @@ stand in brackets, or, as `palaestra.worlds`, what makes a `Bench` or (tasks, wo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -19,7 +19,8 @@ from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
-from palaestra.run.game_worlds import GAME_WORLDS, GAMES, OPPONENTS
+from palaestra.run.built_in import GUESSABLE, QUESTIONS, WORLDS, planner_of
+from palaestra.run.game_worlds import GAMES, OPPONENTS
 from palaestra.run.own_verifier import own_verifier
 from palaestra.run.world_settings import check_world_settings
 from palaestra.services.index import BM25
@@ -29,77 +30,24 @@ from palaestra.settings.fields import INTERPRETER
 from palaestra.tasks.documents import read_documents
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
-from palaestra.tasks.phrasing import question_text
 from palaestra.tasks.spec import parse_alone
 from palaestra.tasks.triples import read_triples
-from palaestra.toys.chain import ArithmeticChain
-from palaestra.toys.clips import Clips
-from palaestra.toys.constraints import ConstraintTasks
-from palaestra.toys.count import Count
-from palaestra.toys.craftgoal import CraftGoal, CraftGoalTasks
-from palaestra.toys.craftmini import CraftMini, CraftMiniTasks
-from palaestra.toys.devices import DeviceTasks
-from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
-from palaestra.toys.facts import CommonFacts
-from palaestra.toys.graph import GraphTasks
-from palaestra.toys.grid import Grid, GridTasks
-from palaestra.toys.halves import Halves
-from palaestra.toys.histories import HistoryTasks
-from palaestra.toys.hop import Hop, HopTasks
-from palaestra.toys.house import House, HouseTasks
-from palaestra.toys.judging import CompareAnswers, Grade, Pairs
-from palaestra.toys.knights import Knights
-from palaestra.toys.ladder import Add, Bool, Sort
-from palaestra.toys.lake import Lake, LakeTasks
-from palaestra.toys.lane import LaneTasks
-from palaestra.toys.lookalikes import LookalikeTasks
-from palaestra.toys.lookup import LookupTasks
-from palaestra.toys.molecules import MoleculeTasks
-from palaestra.toys.opinions import Opinions
-from palaestra.toys.plans import Plans
-from palaestra.toys.preferences import Preferences
-from palaestra.toys.queries import QueryTasks
-from palaestra.toys.reading import ReadingTasks
-from palaestra.toys.rec import Rec
-from palaestra.toys.relations import Relations
-from palaestra.toys.rubrics import Rubrics
-from palaestra.toys.scenes import Scenes
-from palaestra.toys.screen import Screen
-from palaestra.toys.shop import ShopTasks, ShopUser, order, stock
-from palaestra.toys.statements import Statements
-from palaestra.toys.store import StoreTasks
-from palaestra.toys.tastes import TasteTalks, TasteUser
-from palaestra.toys.taxonomy import Taxonomy
-from palaestra.toys.theorems import Theorems
-from palaestra.toys.unanswerable import Unanswerable
-from palaestra.toys.variants import Variants
-from palaestra.toys.wiki import WikiTasks
 from palaestra.types import Player, Task, Tasks, World
 from palaestra.values import walk
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
-from palaestra.worlds.asking import AskingRoom
-from palaestra.worlds.competition import CompetitionWorld
-from palaestra.worlds.competition_tasks import DrawnCompetitionTasks
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
-from palaestra.worlds.eliminate import Eliminate
-from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
+from palaestra.worlds.graph import GraphQuestions
 from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.judged import JudgeSearch
-from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
-from palaestra.worlds.pair import Pair
-from palaestra.worlds.plans import ExpertPlans
-from palaestra.worlds.query import WriteQuery
 from palaestra.worlds.question import Question
 from palaestra.worlds.rerank import CHOOSE_PASSAGES, Rerank
 from palaestra.worlds.retrieval import OwnSearch, Retriever
 from palaestra.worlds.rewrite import REWRITE_IT, RewriteQuery
-from palaestra.worlds.rules import RulePlanner, SolvedQuestions
 from palaestra.worlds.search import Search
-from palaestra.worlds.service import Service
-from palaestra.worlds.toolbox import tool_names, toolbox
+from palaestra.worlds.toolbox import toolbox
 from palaestra.worlds.tools import WithTools
 
 if TYPE_CHECKING:
@@ -116,76 +64,13 @@ SEARCHES: Mapping[str, type[Search]] = {
 REWRITE = "rewrite"  # likewise
 RERANK = "rerank"  # likewise
 ELIMINATE = "eliminate"  # likewise
+LISTWISE = "listwise"  # likewise
 QUERY = "query"  # likewise, as those that follow a ranking: `palaestra.run.ranking_rooms`
 GRAPH = "graph"  # likewise; --graph means it
-RETRIEVES = (*SEARCHES, REWRITE, RERANK, QUERY, ELIMINATE, GRAPH)  # what --docs goes with
+RETRIEVES = (*SEARCHES, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE, GRAPH)  # what --docs goes with
 # for which --tools are not tools of a model that asks questions
-TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY, ELIMINATE)
+TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
-QUESTIONS: Mapping[str, Callable[[], Any]] = {
-    "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
-    "knights": Knights, "theorems": Theorems, "constraints": ConstraintTasks, "facts": CommonFacts,
-    "unanswerable": Unanswerable, "store": StoreTasks, "devices": DeviceTasks, "plans": Plans,
-}  # fmt: skip
-GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
-    "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
-    "screen": Screen, "scenes": Scenes, "clips": Clips, "rubrics": Rubrics, "opinions": Opinions,
-    "statements": Statements,
-    "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy, "molecules": MoleculeTasks,
-}  # fmt: skip
-WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-    "hop": (HopTasks, Hop),
-    "hop-noisy": (lambda: HopTasks(hops=(1, 2), name="hop-noisy"), lambda: Hop(noise=0.5)),
-    "grid": (GridTasks, Grid),
-    "grid-legal": (lambda: GridTasks(name="grid-legal"), lambda: Grid(legal=True)),
-    "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
-    "lake": (LakeTasks, Lake),
-    "lookalikes": (LookalikeTasks, AskingRoom),
-    "craftmini": (CraftMiniTasks, CraftMini),
-    "craftgoal": (CraftGoalTasks, CraftGoal),
-    "house": (HouseTasks, House),
-    "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
-    "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),
-    "wiki-2": (
-        lambda: WikiTasks(hops=(2, 2), held_out=(3, 3), name="wiki-2"),
-        lambda: Search(BM25(WikiTasks().documents())),
-    ),
-    "wiki-few": (
-        lambda: WikiTasks(hops=(1, 1), pages=256, name="wiki-few"),
-        lambda: Search(BM25(WikiTasks(pages=256).documents()), k=1, turns=4),
-    ),
-    "wiki-draft": (
-        lambda: WikiTasks(hops=(1, 1), pages=256, name="wiki-draft"),
-        lambda: DraftSearch(BM25(WikiTasks(pages=256).documents()), k=1, turns=4),
-    ),
-    "wiki-judge": (
-        lambda: WikiTasks(hops=(1, 2), pages=256, name="wiki-judge"),
-        lambda: JudgeSearch(BM25(WikiTasks(pages=256).documents()), k=1, noise=0.4),
-    ),
-    "graph": (GraphTasks, lambda: toy_graph(GraphTasks())),
-    "competitions": (DrawnCompetitionTasks, lambda: CompetitionWorld(steps=2, worked="first")),
-    "experts": (ExpertTasks, lambda: ExpertPlans(EXPERT_NAMES, turns=8, worked=True)),
-    "wiki-far": (
-        lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
-        lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
-    ),
-    "queries": (QueryTasks, lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False)),
-    "json-queries": (
-        lambda: QueryTasks(name="json-queries", json=True),
-        lambda: WriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
-    ),
-    "histories": (HistoryTasks, lambda: Eliminate(None, k=6, told=False)),
-    "reading": (ReadingTasks, lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False)),
-    "shop": (
-        ShopTasks,
-        lambda: Service(tools=tool_names([order, stock]), user=ShopUser(), turns=12),
-    ),
-    "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
-    "tastes": (TasteTalks, TasteUser),
-    **GAME_WORLDS,
-    "compare-pairs": (Pairs, Pair),
-    "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
-}
 
 
 def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
@@ -520,21 +405,6 @@ def in_graph(settings: Settings, instruction: str) -> Bench:
     solved = [rows.task("train", i) for i in range(rows.size)]
     world = GraphQuestions(planner_of(graph, solved), documents, **given)
     return several_turns(settings, world, rows)
-
-
-def planner_of(graph: TripleGraph, solved: Sequence[Task], **more: Any) -> RulePlanner:
-    """A planner whose examples are solved tasks."""
-    bare = RulePlanner(graph)
-    texts = [(question_text(t), t) for t in solved]
-    rows = [(q, entities_of(t) or bare.entities_in(q), golds_of(t)) for q, t in texts]
-    return RulePlanner(graph, SolvedQuestions(tuple(rows)), **more)
-
-
-def toy_graph(tasks: GraphTasks, examples: int = 256) -> GraphQuestions:
-    """The world of the built-in questions over a graph."""
-    solved = [tasks.task("train", i) for i in range(examples)]
-    planner = planner_of(TripleGraph(tasks.triples()), solved, hops=2, most=3)
-    return GraphQuestions(planner, BM25(tasks.documents()), plan="graph", extract="use", turns=5)
 
 
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {

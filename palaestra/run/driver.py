@@ -343,7 +343,8 @@ async def measure(
         if plan.evaluate:
             with attempts_kept(ctx, OWN_EVALUATION, at):
                 held = await measure_held_out(ctx, now, plan.evaluate, plan.answers)
-        others = await run_evaluators(ctx, evaluators_of(now, plan), at)
+        before = state["run"].get("evaluations before", {})
+        others = await run_evaluators(ctx, evaluators_of(now, plan), at, before)
     evaluation = evaluation_of(held)
     record = {"evaluation": evaluation} if evaluation else {}
     record |= {"evaluations": others} if others else {}

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.abilities import split_size
 from palaestra.errors import UserError
@@ -157,14 +157,26 @@ def attempts_kept(ctx: RunContext, name: str, at: int) -> Generator[None]:
         rollouts.write(file, at, groups, rollouts.NOTHING, ctx.decode, keep=keep, rng=rng)
 
 
+@runtime_checkable
+class ComparesBefore(Protocol):
+    """An evaluator that adds to what it finds how it differs from what it found before the first step."""
+
+    def compare(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]: ...
+
+
 async def run_evaluators(
-    ctx: RunContext, evaluators: Mapping[str, Evaluator], at: int
+    ctx: RunContext,
+    evaluators: Mapping[str, Evaluator],
+    at: int,
+    before: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """What each evaluator finds after a step, by name."""
+    """What each evaluator finds after a step, by name. `before`: what they found before the first."""
     results: dict[str, Any] = {}
     for name, evaluator in evaluators.items():
         with attempts_kept(ctx, name, at):
             results[name] = jsonable(dict(await evaluator(ctx)))
+        if isinstance(evaluator, ComparesBefore) and name in before:
+            results[name] |= evaluator.compare(before[name], results[name])
     return results
 
 

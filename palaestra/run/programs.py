@@ -152,7 +152,7 @@ async def make_part(ctx: RunContext, part: PartRun, out: Path | None) -> Result:
     ctx.say(f"part {part.name}" + (f" on {named_problem(part.problem)}" if part.problem else ""))
     try:
         if part.problem:
-            await child.change_problem(part.problem)
+            await child.change_problem(part.problem, part.runnable)
         result = await part.runnable.run(child)
     finally:
         child.close()

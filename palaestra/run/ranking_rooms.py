@@ -11,14 +11,16 @@ from palaestra.run.world_settings import check_world_settings
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.qrels import JudgedQueries
 from palaestra.tasks.spec import parse_alone
+from palaestra.verifiers.orders import ORDER_PASSAGES
 from palaestra.worlds.eliminate import DROP_ONE, Eliminate
+from palaestra.worlds.listwise import Listwise
 from palaestra.worlds.query import WRITE_JSON, WriteQuery
 from palaestra.worlds.retrieval import Retriever
 
 if TYPE_CHECKING:
     from palaestra.settings.fields import Settings
 
-QUERY, ELIMINATE = benches.QUERY, benches.ELIMINATE
+QUERY, ELIMINATE, LISTWISE = benches.QUERY, benches.ELIMINATE, benches.LISTWISE
 
 
 def in_queries(settings: Settings, instruction: str) -> Bench:
@@ -37,6 +39,16 @@ def in_elimination(settings: Settings, instruction: str) -> Bench:
     check_world_settings(settings.env or ELIMINATE, Eliminate, given)
     world = Eliminate(retriever_or_items(settings, ELIMINATE), **given)
     return ranking_bench(settings, world, judged_rows(settings, qrels), world.k)
+
+
+def in_lists(settings: Settings, instruction: str) -> Bench:
+    """The user's own queries, whose candidates are ranked in one message: listwise, or
+    listwise(k=20,deep=100,qrels='FILE').
+    """
+    given, qrels = settings_of(settings, LISTWISE, f"{ORDER_PASSAGES} {instruction}".strip())
+    check_world_settings(settings.env or LISTWISE, Listwise, given)
+    world = Listwise(retriever_or_items(settings, LISTWISE), **given)
+    return ranking_bench(settings, world, judged_rows(settings, qrels))
 
 
 def retriever_or_items(settings: Settings, room: str) -> Retriever | None:

@@ -11,8 +11,9 @@ from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.rewards.verify import Verify
 from palaestra.run import benches
-from palaestra.run.ranking_rooms import in_elimination, in_queries
+from palaestra.run.ranking_rooms import in_elimination, in_lists, in_queries
 from palaestra.run.world_settings import check_world_settings
+from palaestra.tasks.clinical import ClinicalTasks
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.phrasing import question_text
 from palaestra.tasks.spec import parse_alone, split_outside
@@ -20,6 +21,7 @@ from palaestra.worlds.competition import CompetitionWorld
 from palaestra.worlds.competition_files import competition_named, competitions_in
 from palaestra.worlds.competition_tasks import CompetitionTasks
 from palaestra.worlds.explore import VIEWS, ExploreBandit
+from palaestra.worlds.findings import AskFindings
 from palaestra.worlds.logged_bandit import LoggedBandit, LoggedBandits
 from palaestra.worlds.plans import ExpertPlans, plan_of
 from palaestra.worlds.play_log import SHAPE, PlayLog
@@ -32,6 +34,7 @@ EXPERTS = "experts"  # as --env names it
 COMPETITION = "competition"  # likewise, with a folder in brackets
 LOGGED = "logged"  # as --env names it: the bandit of a log
 FRAMES = "frames"  # likewise: the states of logged games
+FINDINGS = "findings"  # likewise: records whose findings are asked for
 TAKES_TOOLS = (*benches.TAKES_TOOLS, EXPERTS)  # in which --tools are not tools of a model
 
 
@@ -168,12 +171,44 @@ def in_frames(settings: Settings, instruction: str) -> Bench:
     )
 
 
+def in_findings(settings: Settings, instruction: str) -> Bench:
+    """The user's own records, whose findings are asked for: findings, or
+    findings(label=COLUMN,known='A,B',reference='FILE',tests='C,D',turns=6,...).
+    """
+    if not settings.data:
+        raise UserError(
+            f"--env {FINDINGS} asks for findings of records of yours: --data FILE.csv, with a column diagnosis; "
+            f'--env "{FINDINGS}(label=COLUMN)" names another one'
+        )
+    form = f"{FINDINGS}(label=COLUMN,known='A,B',reference='FILE',tests='C,D',turns=N,...)"
+    given: dict[str, Any] = {**parse_alone(settings.env or FINDINGS, form).settings}
+    texts = {k: str(given.pop(k)) for k in ("label", "known", "reference", "tests") if k in given}
+    lists = {
+        k: tuple(x.strip() for x in texts.pop(k).split(",") if x.strip())
+        for k in ("known", "tests")
+        if k in texts
+    }
+    check_world_settings(settings.env or FINDINGS, AskFindings, given)
+    tasks = ClinicalTasks(
+        settings.data,
+        test=settings.test_data,
+        columns=settings.columns,
+        skip=settings.skip_bad,
+        **texts,
+        **lists,
+    )
+    world = AskFindings(tasks.table.tests, tasks.table.classes, **given)
+    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=64, max_turns=world.turns)
+
+
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
     **benches.ROOMS,
     EXPERTS: in_experts,
     COMPETITION: in_competitions,
     LOGGED: in_logged,
     FRAMES: in_frames,
+    FINDINGS: in_findings,
     benches.QUERY: in_queries,
     benches.ELIMINATE: in_elimination,
+    benches.LISTWISE: in_lists,
 }

@@ -83,7 +83,7 @@ def context(
         slots=settings.slots,
         cache_mb=settings.cache_mb,
         lora=lora,
-        open_problem=lambda problem: bench_of_part(settings, problem),
+        open_problem=lambda problem, recipe=None: bench_of_part(settings, problem, recipe),
         problem_conditions=lambda problem: conditions_of_part(settings, problem, out or Path()),
     )
     for line in partly_there(settings, bench, given) if given is not None else ():
@@ -220,10 +220,12 @@ def problems_of(runnable: Any, settings: Settings) -> str:
 
 
 def bench_of_part(
-    settings: Settings, problem: Mapping[str, str]
+    settings: Settings, problem: Mapping[str, str], recipe: Any = None
 ) -> tuple[Bench, Mapping[str, Player]]:
-    """The bench of a part's own problem under the settings of its run, and its players."""
-    return bench_of(own_settings(settings, problem))
+    """The bench of a part's own problem under the settings of its run, and its players. Where the `recipe` of the
+    part judges by rewards of its own, its data need no answers.
+    """
+    return bench_of(own_settings(settings, problem), judged=brings_reward(recipe))
 
 
 def own_settings(settings: Settings, problem: Mapping[str, str]) -> Settings:

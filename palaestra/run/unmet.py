@@ -251,6 +251,8 @@ def value_of_task(task: Task, column: str) -> Any:
         said = [{"role": m.role, "content": m.shown} for m in task.prompt]
         return (said or None) if task.conversational else None
     own = {"prompt": task.prompt or None, "answer": task.answer, "domain": task.domain or None}
+    # pictures stand in the prompt, whatever column or part of a message they came from
+    own["image"] = next((m.pictures for m in task.prompt if m.pictures), None)
     return own[column] if column in own else task.meta.get(column)
 
 

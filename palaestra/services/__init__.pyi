@@ -13,6 +13,13 @@ from .proof.base import (
     ProofState as ProofState,
     Rejected as Rejected,
 )
+from .proof.closure import (
+    ClosureAlgebra as ClosureAlgebra,
+    find_chain as find_chain,
+    read_sets as read_sets,
+    set_text as set_text,
+    statement_text as statement_text,
+)
 from .proof.coq import (
     Coq as Coq,
 )
@@ -26,6 +33,9 @@ from .proof.natural import (
     NaturalDeduction as NaturalDeduction,
     find_proof as find_proof,
     read_goal as read_goal,
+)
+from .proof.spaces import (
+    refute_sets as refute_sets,
 )
 from .sandbox import (
     check_program as check_program,

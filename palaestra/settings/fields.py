@@ -145,13 +145,14 @@ class ProblemSettings:
         "answered by two agents that each read a context of their own; or search: the same as --docs, with "
         "settings in brackets, e.g. search(k=5,calls=3); or rewrite: the queries of --data, rewritten once for "
         "a search of --docs; or query: the same, written as JSON; or eliminate: candidates, dropped "
-        "one by one; or rerank: passages of --docs, chosen for the questions of --data; or "
+        "one by one; or listwise: candidates, ranked in one message; or rerank: passages of --docs, chosen for the "
+        "questions of --data; or "
         "interpreter: the questions of --data or --task, answered with programs inside the reply; or graph: "
         "the same as --graph; or experts: the tasks of --data, done by plans of the functions of --tools; or competition(DIR): "
         "a folder with data, a metric and hidden answers. Several of yours are joined with their shares, "
         "a.py:A*2+b.py:B",
-        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | query | eliminate | rerank | interpreter | graph | "
-        "experts | competition(DIR)",
+        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | query | eliminate | listwise | rerank | "
+        "interpreter | graph | experts | competition(DIR)",
         use=LEARNED,
     )
     docs: str = setting(

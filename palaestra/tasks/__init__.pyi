@@ -22,12 +22,20 @@ from .gym import (
 from .media import (
     ControlledDraw as ControlledDraw,
     ControlledTasks as ControlledTasks,
+    Media as Media,
     MediaControl as MediaControl,
     media_of as media_of,
 )
 from .mixture import (
     Mixture as Mixture,
     part_task as part_task,
+)
+from .molecule_tasks import (
+    SimilarMolecules as SimilarMolecules,
+    check_molecules as check_molecules,
+    favourable_answer as favourable_answer,
+    molecule_of as molecule_of,
+    molecule_picture as molecule_picture,
 )
 from .molecules import (
     canonical_smiles as canonical_smiles,

@@ -33,8 +33,8 @@ class MediaControl:
 
     Args:
         media: "removed" leaves pictures and sounds out of the prompt; "swapped" puts those of
-            another problem of the same split in their places, the next one that has as many of each
-            kind and none in common. Problems without media stay as they are.
+            another problem in their places, the next one of the split, else of training, that has
+            as many of each kind and none in common. Problems without media stay as they are.
         question: False leaves out the words of the user's messages, but for the options of a
             multiple choice and the instruction of a recipe. Of a task whose `meta` has "question",
             only this text is left out.
@@ -106,15 +106,16 @@ class ControlledTasks:
         return self.control.apply(task, self._donated(split, index, own) if swaps else ())
 
     def _donated(self, split: str, index: int, own: Sequence[Picture]) -> tuple[Picture, ...]:
-        size = split_size(self.source, split)
-        for i in range(index + 1, index + 1 + (DONORS if size is None else min(DONORS, size - 1))):
-            media = media_of(self.source.task(split, i if size is None else i % size))
-            alike = [type(m) for m in media] == [type(m) for m in own]
-            if alike and not {m.digest for m in media} & {m.digest for m in own}:
-                return media
+        for name, first in dict.fromkeys(((split, index + 1), ("train", 0))):
+            size = split_size(self.source, name)
+            for i in range(first, first + (DONORS if size is None else min(DONORS, size))):
+                media = media_of(self.source.task(name, i if size is None else i % size))
+                alike = [type(m) for m in media] == [type(m) for m in own]
+                if alike and not {m.digest for m in media} & {m.digest for m in own}:
+                    return media
         raise UserError(
-            f"{self.name}: the {DONORS} problems behind number {index} of {split!r} have no media to swap "
-            "in, as many of each kind and others; give more records, or media=removed"
+            f"{self.name}: none of the {DONORS} problems behind number {index} of {split!r} has media to "
+            "swap in, as many of each kind and others; give more records, or media=removed"
         )
 
 
@@ -128,11 +129,13 @@ class ControlledDraw:
     async def __call__(
         self, ctx: Context, key: Key, n: int, state: State
     ) -> tuple[list[Task], State]:
-        tasks = self.control.tasks(ctx.bench.tasks)
-        if tasks is not ctx.bench.tasks:
-            ctx = ctx.with_bench(replace(ctx.bench, tasks=tasks))
-        drawn: Any = self.draw(ctx, key, n, state)
+        drawn: Any = self.draw(self.controlled(ctx), key, n, state)
         return await drawn if isawaitable(drawn) else drawn
+
+    def controlled(self, ctx: Context) -> Context:
+        """The same run with its problems under the control."""
+        tasks = self.control.tasks(ctx.bench.tasks)
+        return ctx if tasks is ctx.bench.tasks else ctx.with_bench(replace(ctx.bench, tasks=tasks))
 
 
 def media_of(task: Task) -> tuple[Picture, ...]:

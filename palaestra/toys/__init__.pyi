@@ -5,8 +5,9 @@
 from .chain import (
     ArithmeticChain as ArithmeticChain,
 )
-from .clips import (
-    Clips as Clips,
+from .closures import (
+    ClosureTheorems as ClosureTheorems,
+    random_word as random_word,
 )
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
@@ -50,6 +51,7 @@ from .hop import (
 )
 from .histories import (
     HistoryTasks as HistoryTasks,
+    TasteRanker as TasteRanker,
 )
 from .house import (
     AFFORDANCES as AFFORDANCES,
@@ -63,6 +65,9 @@ from .judging import (
     CompareAnswers as CompareAnswers,
     Grade as Grade,
     Pairs as Pairs,
+)
+from .kitchen import (
+    Kitchens as Kitchens,
 )
 from .knights import (
     Knights as Knights,
@@ -131,6 +136,13 @@ from .rubrics import (
 )
 from .scenes import (
     Scenes as Scenes,
+)
+from .clips import (
+    Clips as Clips,
+)
+from .intents import (
+    Intents as Intents,
+    recall_of_scene as recall_of_scene,
 )
 from .screen import (
     Screen as Screen,

@@ -1,173 +1,186 @@
-"""T-clips: which step of a recipe comes next, after a clip of what was done.
+"""T-clips: what is heard in a second of sound, with four options and a bias in the answers.
 
-Pictures of 32 x 32 pixels show a kitchen of 4 x 4 cells with four stations, a colour for each step. The
-station where the agent works is full and has a white dot; the others are small. Three frames show the
-first k steps of the recipe in order, a fourth picture the present:
+    which comes first?  Please choose the answer from the following options: noise, low, fall, high    ->    low
 
-    [3 frames][now]cut>mix>fry>eat next?      ->     <think>mix so fry</think><answer>C.</answer>
-    A. cut
-    B. mix
-    C. fry
-    D. eat
+Three questions: `what` (one event), `first` (of two events) and `count` (beeps of one tone). Events
+are a low and a high tone, a burst of noise, and a tone that rises or falls. Every clip has noise
+of its own, and its pitches, lengths and times differ.
 
-Held-out problems have three levels, as SEED-Bench-R1 has (arXiv:2503.24376): 1 as in training, 2 new
-backgrounds and noise, 3 these and recipes of another grammar, in which a step is repeated, so that the
-last frame alone does not say how far the recipe is.
+Each question has an answer that is right more often than the others: with probability `bias`, and
+it is always among the options. So who hears nothing reaches `bias` at best; 0.25 is balanced.
 
-With `asks="now"` there is the last picture alone, and the answer is the step that it shows; what a small
-model learns to see by.
+`talk=True` puts facts of the clip in words before the question, in place of the sound: the same
+problem for a reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from palaestra.abilities import Habit
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.pictures import PICTURE_MARK, Picture
-from palaestra.tasks.options import LETTERS, letter_options, option_texts
+from palaestra.pictures import PICTURE_MARK
+from palaestra.sounds import Sound
 from palaestra.tasks.procedural import REDRAWS, split_of, stream_of
-from palaestra.toys.screen import CELL, CELLS, COLOURS
 from palaestra.types import Message, Task, rng_of, stage
 
-STEPS = dict(zip(("cut", "mix", "fry", "eat"), COLOURS.values(), strict=True))
-FRAMES = 3  # of a clip, before the picture of the present
-FLOOR = (30, 30, 40)  # of the kitchens that are trained on
-FLOORS = ((90, 60, 40), (60, 80, 80), (100, 95, 90))  # of others
-NOISE = 24  # largest change of a channel in other kitchens
-LEVELS = (1, 2, 3)
+RATE = 8_000  # samples a second; a clip has one second
+EVENTS = ("low", "high", "noise", "rise", "fall")
+COUNTS = ("one", "two", "three", "four")
+FAVOURITES = {"what": "rise", "first": "noise", "count": "two"}  # right more often than others
+QUESTIONS = {
+    "what": "what is it?",
+    "first": "which comes first?",
+    "count": "how many?",
+}
+CHOOSE = "Please choose the answer from the following options: "
+PITCHES = {"low": (250, 450), "high": (1800, 2600)}  # hertz
+SWEEP = (400, 2400)  # hertz, of a tone that rises, and back
+HISS = 0.003  # standard deviation of the noise behind every clip
+SLOTS = 5  # places of beeps in a clip
 
 
 @declare(
     columns=(
-        ("done", tuple, "the steps that the clip shows, in order"),
-        ("options", tuple, "the answers to choose from"),
+        ("options", list, "the texts among which the answer is"),
+        ("question", str, "the words that ask, which a control may take away"),
+        ("events", tuple, "what is heard, in order"),
     )
 )
 @stage
 class Clips:
-    """Clips with a question of four options; no kitchen with its recipe is in both splits.
+    """Clips with a question of `kinds` each, in turn by chance; no two splits share a clip.
 
-    `mixed` gives options in an order of the problem's own; else they stand as above, since a small model
-    does not learn in minutes to look the letter of an option up.
-    `level` is that of all held-out problems, 0 = one after the other; training problems are of
-    level 1. `thinking`: whether demonstrations name the steps before the answer.
+    Args:
+        bias: how often the favourite of a question is right, from 0.25, which is balanced.
+        kinds: of questions: "what", "first" and "count".
+        talk: the events stand in words in place of the sound.
     """
 
-    level: int = 0
-    thinking: bool = True
-    mixed: bool = False
-    asks: Literal["next", "now"] = "next"
+    bias: float = 0.45
+    kinds: tuple[str, ...] = tuple(QUESTIONS)
+    talk: bool = False
     name: str = "clips"
     size: int | None = None
-    max_tokens: int = 72
+    max_tokens: int = 8
 
     def __post_init__(self) -> None:
-        if self.level not in (0, *LEVELS):
-            raise UserError(f"clips: level is one of 0, 1, 2, 3, not {self.level}")
+        if not 0.25 <= self.bias <= 1:
+            raise UserError(f"clips: bias is from 0.25 to 1, not {self.bias}")
+        if not self.kinds or not set(self.kinds) <= set(QUESTIONS):
+            raise UserError(f"clips: kinds are some of {', '.join(QUESTIONS)}, not {self.kinds}")
 
     def task(self, split: str, index: int) -> Task:
         if split not in ("train", "test"):
             raise UserError(f"{self.name} has no split {split!r}; use 'train' or 'test'")
-        level = 1 if split == "train" else self.level or LEVELS[index % len(LEVELS)]
-        stream = stream_of(Clips())  # the same problems, whatever is demonstrated
+        # the same clips in sound and in words
+        stream = stream_of(Clips(bias=self.bias, kinds=self.kinds))
         for attempt in range(REDRAWS):
-            rng = rng_of((stream, split, level, index, attempt))
-            cells = [int(c) for c in rng.choice(CELLS * CELLS, len(STEPS), replace=False)]
-            recipe = draw_recipe(rng, repeats=level == 3)
-            if split_of(f"clips {cells} {recipe}") == split:
-                return self._task(f"{self.name}/{split}/{index}", level, rng, cells, recipe)
-        raise UserError(f"{self!r} has too few kitchens for a {split} split")
+            rng = rng_of((stream, split, index, attempt))
+            kind = self.kinds[int(rng.integers(len(self.kinds)))]
+            answer, options = self._options(rng, kind)
+            events = scene_of(rng, kind, answer, options)
+            seed = int(rng.integers(1 << 30))
+            if split_of(f"clip {kind} {events} {seed}") == split:
+                return self._task(
+                    f"{self.name}/{split}/{index}", kind, answer, options, events, seed
+                )
+        raise UserError(f"{self!r} has too few clips for a {split} split")
+
+    def _options(self, rng: np.random.Generator, kind: str) -> tuple[str, list[str]]:
+        """The right answer, and the options in the order in which they are shown."""
+        favourite, every = FAVOURITES[kind], COUNTS if kind == "count" else EVENTS
+        others = [x for x in every if x != favourite]
+        others = [others[int(i)] for i in rng.permutation(len(others))[:3]]
+        right = favourite if rng.random() < self.bias else others[int(rng.integers(3))]
+        options = [favourite, *others]
+        return right, [options[int(i)] for i in rng.permutation(4)]
 
     def _task(
         self,
         identity: str,
-        level: int,
-        rng: np.random.Generator,
-        cells: list[int],
-        recipe: tuple[str, ...],
+        kind: str,
+        answer: str,
+        options: Sequence[str],
+        events: tuple[str, ...],
+        seed: int,
     ) -> Task:
-        k = int(rng.integers(1, len(STEPS)))
-        floor = FLOOR if level == 1 else FLOORS[int(rng.integers(len(FLOORS)))]
-        places = dict(zip(STEPS, cells, strict=True))
-        shown = [recipe[i * k // FRAMES] for i in range(FRAMES)] + [recipe[k - 1]]
-        frames = tuple(
-            draw_kitchen(places, at, floor, rng, NOISE if level > 1 else 0) for at in shown
-        )
-        drawn = tuple(list(STEPS)[int(i)] for i in rng.permutation(len(STEPS)))
-        options = drawn if self.mixed else tuple(STEPS)
-        meta = {"options": options, "level": level, "done": recipe[:k]}
-        if self.asks == "now":
-            now = Message(role="user", content=f"{PICTURE_MARK}now?", pictures=frames[-1:])
-            return Task(
-                id=identity,
-                prompt=(now,),
-                answer=recipe[k - 1],
-                meta={"level": level},
-                domain=self.name,
-            )
-        asked = f"{PICTURE_MARK * len(frames)}{'>'.join(recipe)} next?\n{letter_options(options)}"
-        return Task(
-            id=identity,
-            prompt=(Message(role="user", content=asked, pictures=frames),),
-            answer=recipe[k],
-            meta=meta,
-            domain=self.name,
-        )
+        question = QUESTIONS[kind]
+        asked = f"{question} {CHOOSE}{', '.join(options)}"
+        if self.talk:
+            message = Message(role="user", content=f"{' '.join(events)}. {asked}")
+        else:
+            clip = draw_clip(events, kind == "count", rng_of(("clip", seed)))
+            message = Message(role="user", content=f"{PICTURE_MARK}{asked}", pictures=(clip,))
+        meta = {"options": list(options), "question": question, "events": events}
+        return Task(id=identity, prompt=(message,), answer=answer, meta=meta, domain=self.name)
 
     def check(self, text: str, task: Task) -> Mapping[str, float]:
-        """1 where the answer's tags hold the letter of the right option and a point, or the letter alone."""
-        if self.asks == "now":
-            return {"exact": float(text.strip() == task.answer)}
-        inside = text.rpartition("<answer>")[2].partition("</answer>")[0].strip().rstrip(".")
-        return {"exact": float("<answer>" in text and inside == right_letter(task))}
+        """1 where the right option, and no other, is contained."""
+        words = re.findall(r"\w+", text.casefold())
+        right = float([o for o in task.meta["options"] if o in words] == [task.answer])
+        return {"total": right, "solved": right}
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
-        """The step that the present shows and the next one, then the letter of this among the options
-        as they are shown.
-        """
-        if self.asks == "now":
-            return str(task.answer)
-        thought = (
-            f"<think>{task.meta['done'][-1]} so {task.answer}</think>" if self.thinking else ""
-        )
-        return f"{thought}<answer>{right_letter(task)}.</answer>"
+        """The option alone."""
+        return str(task.answer)
 
 
-def right_letter(task: Task) -> str:
-    """Under which the right option is shown."""
-    return LETTERS[option_texts(task.meta).index(str(task.answer))]
+def scene_of(
+    rng: np.random.Generator, kind: str, answer: str, options: Sequence[str]
+) -> tuple[str, ...]:
+    """What is heard, in order, so that the answer is right."""
+    if kind == "count":
+        pitch = ("low", "high")[int(rng.integers(2))]
+        return (pitch,) * (COUNTS.index(answer) + 1)
+    if kind == "what":
+        return (answer,)
+    others = [o for o in options if o != answer]
+    return answer, others[int(rng.integers(len(others)))]
 
 
-def draw_recipe(rng: np.random.Generator, *, repeats: bool) -> tuple[str, ...]:
-    """Four steps, all different, or with one that comes twice and not at once."""
-    order = [list(STEPS)[int(i)] for i in rng.permutation(len(STEPS))]
-    if repeats:
-        first = int(rng.integers(0, len(STEPS) - 2))
-        order[int(rng.integers(first + 2, len(STEPS)))] = order[first]
-    return tuple(order)
+def draw_clip(events: Sequence[str], beeps: bool, rng: np.random.Generator) -> Sound:
+    """One second of the events in order; `beeps`: short ones at some of five places, with a pitch in
+    common.
+    """
+    wave_N = rng.normal(0, HISS, RATE)
+    if beeps:
+        low, high = PITCHES[events[0]]
+        pitch, slot = rng.uniform(low, high), RATE // SLOTS
+        for at in sorted(rng.permutation(SLOTS)[: len(events)].tolist()):
+            n = int(slot * rng.uniform(0.5, 0.65))
+            begin = at * slot + int(rng.integers(0, slot // 5))
+            wave_N[begin : begin + n] += tone(np.full(n, pitch))
+        return Sound.from_samples(wave_N, RATE)
+    room = RATE // len(events)
+    for i, event in enumerate(events):
+        n = int(room * rng.uniform(0.6, 0.85))
+        begin = i * room + int(rng.integers(0, room - n))
+        wave_N[begin : begin + n] += draw_event(event, n, rng)
+    return Sound.from_samples(wave_N, RATE)
 
 
-def draw_kitchen(
-    places: Mapping[str, int],
-    at: str,
-    floor: tuple[int, int, int],
-    rng: np.random.Generator,
-    noise: int = 0,
-) -> Picture:
-    """A frame: stations by step and cell, the agent at one of them."""
-    side = CELLS * CELL
-    pixels = np.full((side, side, 3), floor, np.int16)
-    for step, cell in places.items():
-        left, top = CELL * (cell % CELLS), CELL * (cell // CELLS)
-        inset = 0 if step == at else 2
-        pixels[top + inset : top + CELL - inset, left + inset : left + CELL - inset] = STEPS[step]
-        if step == at:
-            pixels[top + 2 : top + 6, left + 2 : left + 6] = 255
-    if noise:
-        pixels += rng.integers(-noise, noise + 1, pixels.shape, np.int16)
-    return Picture(shape=(side, side, 3), data=np.clip(pixels, 0, 255).astype(np.uint8).tobytes())
+def draw_event(event: str, n: int, rng: np.random.Generator) -> np.ndarray:
+    """[n] samples of one event."""
+    if event == "noise":
+        return rng.normal(0, 0.15, n) * fade(n)
+    if event in PITCHES:
+        return tone(np.full(n, rng.uniform(*PITCHES[event])))
+    begin, end = SWEEP if event == "rise" else SWEEP[::-1]
+    return tone(np.linspace(begin, end, n) * rng.uniform(0.9, 1.1))
+
+
+def tone(hertz_N: np.ndarray, level: float = 0.4) -> np.ndarray:
+    """[N] a sine with the pitch of each moment, faded in and out."""
+    phase_N = 2 * np.pi * np.cumsum(hertz_N) / RATE
+    return level * np.sin(phase_N) * fade(len(hertz_N))
+
+
+def fade(n: int) -> np.ndarray:
+    """[n] from 0 to 1 in 10 ms, and back at the end."""
+    steps = np.arange(n)
+    return np.minimum(1, np.minimum(steps, steps[::-1]) / (RATE / 100))

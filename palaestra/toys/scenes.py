@@ -67,7 +67,7 @@ class Figure:
             return x**2 + y**2 <= (n / 2) ** 2
         if self.name == "square":
             return np.ones((n, n), bool)
-        return np.abs(x) <= (y + n / 2) / 2  # the triangle stands on its base
+        return np.abs(x) <= (y + n / 2 + 0.5) / 2  # the triangle stands on its base
 
 
 @declare(
@@ -85,20 +85,22 @@ class Scenes:
 
     Args:
         asks: the kind of question; "all" = one of the five, drawn.
-        blind: the same questions without their pictures.
     """
 
     asks: Ask = "all"
-    blind: bool = False
     name: str = "scenes"
     size: int | None = None
-    max_tokens: int = 96
 
     def __post_init__(self) -> None:
         if self.asks not in ("all", "caption", *KINDS):
             raise UserError(
                 f"scenes: asks is one of all, caption, {', '.join(KINDS)}, not {self.asks!r}"
             )
+
+    @property
+    def max_tokens(self) -> int:
+        """Of an answer."""
+        return 64 if self.asks == "caption" else 16
 
     def task(self, split: str, index: int) -> Task:
         stream = stream_of(Scenes())  # the same pictures whatever is asked of them
@@ -115,10 +117,8 @@ class Scenes:
     def _task(self, identity: str, rng: np.random.Generator, figures: Mapping[str, Figure]) -> Task:
         kind = self.asks if self.asks != "all" else KINDS[int(rng.integers(len(KINDS)))]
         question, right, wrong, about = ask_scene(kind, figures, rng)
-        message = Message(role="user", content=question)
-        if not self.blind:
-            shown = draw_scene(tuple(figures.values()))
-            message = Message(role="user", content=f"{PICTURE_MARK}{question}", pictures=(shown,))
+        shown = draw_scene(tuple(figures.values()))
+        message = Message(role="user", content=f"{PICTURE_MARK}{question}", pictures=(shown,))
         meta = {
             "chosen": right,
             "rejected": wrong,
@@ -191,8 +191,8 @@ def ask_scene(
 
 
 def caption(figures: Mapping[str, Figure]) -> str:
-    """All of a scene in one line: "circle red large top left, square ..."."""
-    return ", ".join(f"{f.name} {f.colour} {f.size} {f.where}" for f in figures.values())
+    """Colours and quarters of a scene in one line, in the order of FIGURES: "red top left, blue ..."."""
+    return ", ".join(f"{f.colour} {f.where}" for f in figures.values())
 
 
 def traits_of(figures: Mapping[str, Figure]) -> dict[str, str]:

@@ -3,7 +3,9 @@
 # ruff: noqa: I001
 
 from .answers.choice import (
+    ContainedOption as ContainedOption,
     MultipleChoice as MultipleChoice,
+    contained_options as contained_options,
     option_order as option_order,
 )
 from .answers.final import (
@@ -93,6 +95,12 @@ from .molecules import (
     DESCRIPTORS as DESCRIPTORS,
     descriptor_named as descriptor_named,
 )
+from .orders import (
+    ORDER_PASSAGES as ORDER_PASSAGES,
+    read_order as read_order,
+    repair_order as repair_order,
+    write_order as write_order,
+)
 from .ranking import (
     document_grades as document_grades,
     ndcg as ndcg,
@@ -137,6 +145,7 @@ from .text.formats import (
 from .text.similarity import (
     count_character_ngrams as count_character_ngrams,
     count_cosine as count_cosine,
+    edit_distance as edit_distance,
     edit_similarity as edit_similarity,
     jaccard as jaccard,
     rouge_l as rouge_l,

@@ -59,6 +59,7 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
     "choice-boxed": VerifierEntry(
         make="answers.choice:MultipleChoice", settings={"only_boxed": True}, put="\\boxed{{{}}}"
     ),
+    "contained": VerifierEntry(make="answers.choice:ContainedOption"),
     "boxed": VerifierEntry(make="text.formats:Boxed", put="\\boxed{{{}}}"),
     "tags": VerifierEntry(
         make="text.formats:Tags", put="<think>Hm.</think><answer>{}</answer>", form=True

@@ -121,6 +121,10 @@ from .explore import (
     ExploreState as ExploreState,
     read_arm as read_arm,
 )
+from .findings import (
+    AskFindings as AskFindings,
+    FindingsState as FindingsState,
+)
 from .forced import (
     Forced as Forced,
 )
@@ -156,6 +160,9 @@ from .graph import (
 )
 from .legal import (
     legal_replies as legal_replies,
+)
+from .listwise import (
+    Listwise as Listwise,
 )
 from .logged_bandit import (
     LoggedBandit as LoggedBandit,

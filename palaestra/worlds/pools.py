@@ -14,11 +14,18 @@ from palaestra.types import Task
 from palaestra.verifiers.ranking import document_grades
 from palaestra.worlds.retrieval import Retriever, find
 
+ALL_ITEMS = "eliminate(k={n})"  # the environment in which all items of a row are candidates
+
 
 async def candidates_of(
-    task: Task, retriever: Retriever | None, k: int, kept: dict[str, tuple[Hit, ...]]
+    task: Task,
+    retriever: Retriever | None,
+    k: int,
+    kept: dict[str, tuple[Hit, ...]],
+    wider: str = ALL_ITEMS,
 ) -> tuple[Hit, ...]:
-    """The candidates of the task's query: its column `items`, else the `k` best of the retriever.
+    """The candidates of the task's query: its column `items`, else the `k` best of the retriever. `wider` is the
+    environment that takes `n` of them, as a refusal says.
 
     Raises:
         UserError: for items that are none, of which two are the same, or more than `k`; and where there
@@ -26,7 +33,7 @@ async def candidates_of(
     """
     items = task.meta.get("items")
     if items:
-        return read_items(items, retriever, k, f"task {task.id!r}")
+        return read_items(items, retriever, k, f"task {task.id!r}", wider)
     if retriever is None:
         raise UserError(
             f"task {task.id!r} has no candidates; list them in the column items, or give --docs FOLDER"
@@ -34,7 +41,9 @@ async def candidates_of(
     return await find(retriever, task.prompt[-1].content, k, kept)
 
 
-def read_items(items: Any, retriever: Retriever | None, k: int, of: str) -> tuple[Hit, ...]:
+def read_items(
+    items: Any, retriever: Retriever | None, k: int, of: str, wider: str = ALL_ITEMS
+) -> tuple[Hit, ...]:
     """Candidates that a row lists: ids of documents, texts, or {"id": ..., "text": ...}."""
     known = dict(retriever.docs) if isinstance(retriever, BM25) else dict[str, str]()
     if isinstance(items, str | Mapping) or not isinstance(items, Sequence):
@@ -46,7 +55,8 @@ def read_items(items: Any, retriever: Retriever | None, k: int, of: str) -> tupl
         raise UserError(f"{of}: two of its items are the same; drop one, or give each an id")
     if len(hits) > k:
         raise UserError(
-            f"{of} has {len(hits)} items, and at most {k} are ranked; --env 'eliminate(k={len(hits)})' ranks all"
+            f"{of} has {len(hits)} items, and at most {k} are ranked; --env '{wider.format(n=len(hits))}' "
+            "ranks all"
         )
     return tuple(hits)
 

@@ -37,6 +37,7 @@ RUN = {  # pages whose commands a test runs
 NOT_RUN = {  # what a test cannot run
     "cluster.md": "more than one process or machine: tests/scale runs the same on one",
     "engines.md": "vLLM, which is installed apart",
+    "sounds.md": "a file of sounds: tests/recipes/multimodal/test_omni_r1.py makes one",
     "pictures.md": "a vision-language model: tests/errands/test_pictures.py takes a small random one",
     "one-row.md": "an experiment of hours: tests/ledger runs small ones",
 }

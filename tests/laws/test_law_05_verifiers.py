@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from palaestra.rewards.verify import check_for
-from palaestra.run.benches import QUESTIONS
+from palaestra.run.built_in import QUESTIONS
 from palaestra.tasks.procedural import demonstration
 from palaestra.types import rng_of
 

@@ -77,18 +77,19 @@ def test_tiles_are_no_grid(tmp_path):
 
 
 def test_the_gradient_is_that_of_the_loss(seeing):
-    """By finite differences of -log p along the feature that it says most of."""
+    """Of the training forward pass, which runs packed; no weight of the encoder has one."""
     model, (height, width) = seeing
     picture = flat(height, width, (0, 0, 8))
     message = Message(role="user", content="\ufffcwhat?", pictures=(picture,))
-    batch = pack([Example(row=played(OwnEngine(model), [message])[0], columns={})])
-    gradients = picture_gradients(model, picture, batch)
+    row = played(OwnEngine(model), [message])[0]
+    batch = pack([Example(row=row, columns={})])
+    gradients = picture_gradients(model, row)
     assert gradients.shape == (len(picture_states(model, [picture])[0]),) and gradients.min() >= 0
     with torch.enable_grad(), encoder_outputs(model) as outputs:
         loss = -(forward(model, batch, ("logp",))["logp"] * batch.mask).sum()
         loss.backward(inputs=[outputs[0]])
     slope = outputs[0].grad
-    assert gradients.sum() == pytest.approx(float(slope.abs().sum()), rel=1e-5)
+    assert gradients.sum() == pytest.approx(float(slope.abs().sum()), rel=1e-4)
     assert not any(p.grad is not None for p in encoder_weights(model).values())
 
 

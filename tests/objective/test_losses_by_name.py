@@ -6,6 +6,15 @@ import numpy as np
 import pytest
 import torch
 from palaestra.errors import UserError
+from palaestra.objective.anchored import (
+    AnchoredPair,
+    GeometricMean,
+    LogRatioModulated,
+    NoiseContrastive,
+    PowerReward,
+    ReversePairKL,
+    SquaredSides,
+)
 from palaestra.objective.mismatch import TIS
 from palaestra.objective.policy import Clipped, Reinforce
 from palaestra.objective.preference import AOT, DPO, IPO, Hinge, ImitatePreferred, JensenShannon, OddsRatio, log1mexp
@@ -83,13 +92,15 @@ SMOOTH = [
     *((o, policy_rows) for o in (
         Clipped(low=0.9, high=0.9, ratio="sequence-mean"),
         Clipped(low=0.01, high=0.02, ratio="sequence-mean", reduce="tokens"),
-        SoftGated(), SoftGated(positive=3.0, negative=0.5, reduce="tokens"),
+        GeometricMean(), GeometricMean(low=0.15, high=0.25), SoftGated(), SoftGated(positive=3.0, negative=0.5, reduce="tokens"),
     )),
     *((o, pair_rows) for o in (
         DPO(smoothing=0.1), DPO(smoothing=0.1, robust=True), DPO(normalise=True),
         DPO(beta=2.0, reference_free=True, normalise=True, target=1.0), DPO(reference_free=True, smoothing=0.2),
         IPO(), IPO(normalise=False), AOT(), AOT(paired=False, smoothing=0.1), OddsRatio(), OddsRatio(beta=2.0),
         ImitatePreferred() + 0.1 * OddsRatio(), DPO() + 0.5 * ImitatePreferred(),
+        AnchoredPair(), AnchoredPair(anchor="down"), NoiseContrastive(), ReversePairKL(smoothing=0.1), SquaredSides(),
+        LogRatioModulated(), PowerReward(), PowerReward(alpha=-0.5),
     )),
     (KTO(point="zero", good=2.0), lambda: label_rows((1.0, 1.0, -1.0))),
 ]  # fmt: skip
@@ -268,6 +279,47 @@ def test_pairs_without_a_shift_are_the_critic_of_mio():
     assert value(2 * JensenShannon(beta=1.0), given)[0] == near(both)
 
 
+def test_losses_that_hold_each_answer_to_something_of_its_own():
+    """r_c = log 2 and r_r = -log 3: sigmoids 2/3 and 1/4, and of m = log 6, 6/7."""
+    pair = one_pair(math.log(2), -math.log(3))
+    assert value(AnchoredPair(beta=1.0), pair)[0] == near(1 - 2 / 3 + 1 / 4)
+    assert value(AnchoredPair(beta=1.0, anchor="down"), pair)[0] == near(2 / 3 + 1 - 6 / 7)
+    nca = -math.log(2 / 3) - (math.log(1 / 3) + math.log(3 / 4)) / 2
+    assert value(NoiseContrastive(beta=1.0), pair)[0] == near(nca)
+    exo = 6 / 7 * math.log(6 / 7 / 0.9) + 1 / 7 * math.log(1 / 7 / 0.1)
+    assert value(ReversePairKL(beta=1.0, smoothing=0.1), pair)[0] == near(exo)
+    sppo = (math.log(2) - 1) ** 2 + (1 - math.log(3)) ** 2
+    assert value(SquaredSides(beta=0.5), pair)[0] == near(sppo)
+    w = 6**2 / (6**2 + 1)
+    assert value(LogRatioModulated(beta=1.0, temperature=0.5), pair)[0] == near((1 - w) * math.log(7 / 6) + w / 6)
+
+
+def test_the_reverse_divergence_is_0_where_the_policy_is_as_sure_as_the_label():
+    loss, grad, _ = value(ReversePairKL(beta=1.0, smoothing=0.2), one_pair(math.log(4), 0.0))
+    assert loss == near(0.0) and grad.abs().max() < 1e-12
+    with pytest.raises(UserError, match="smoothing"):
+        ReversePairKL(smoothing=0.0)
+
+
+def test_alphapo():
+    """p = .5 and .25 per token, alpha 1: R = 1 - 2 and 1 - 4; alpha to 0 is SimPO."""
+    given = one_pair(2 * math.log(0.5), 3 * math.log(0.25), tokens=(2, 3))
+    loss, _, metrics = value(PowerReward(beta=1.0, alpha=1.0, target=0.5), given)
+    assert metrics["margin"] == near(2.0) and loss == near(math.log1p(math.exp(-1.5)))
+    simpo = DPO(beta=2.0, reference_free=True, normalise=True, target=1.0)
+    assert value(PowerReward(alpha=0.0), given)[0] == near(value(simpo, given)[0])
+    assert value(PowerReward(alpha=1e-7), given)[0] == pytest.approx(value(simpo, given)[0], abs=1e-6)
+
+
+def test_gmpo():
+    """Log-ratios (.2, -.1, .05) with A = 1 are held from above at .1, (-.3, .4) with A = -2 from below at -.1."""
+    loss, grad, metrics = value(GeometricMean(low=0.1, high=0.1), policy_rows())
+    up, down = math.exp((0.1 - 0.1 + 0.05) / 3), math.exp((-0.1 + 0.4) / 2)
+    assert loss == near((-up + 2 * down) / 2) and metrics["clipped"] == near(2 / 5)
+    assert grad[0, 1:].tolist() == near([0.0, -up / 6, -up / 6])
+    assert grad[1, 1:3].tolist() == near([0.0, 2 * down / 4])
+
+
 def mismatch_rows():
     """pi_old / mu: (e^.5, e^-1) in the first row and (1, e^.2) in the second; an unknown mu in the third."""
     behaviour = [[-1.0, -1.0], [-1.0, -1.0], [float("nan"), float("nan")]]
@@ -302,7 +354,7 @@ def test_bounds_of_a_mask():
         TIS(Reinforce(), plain=True)
 
 
-@pytest.mark.parametrize("loss", [IPO, AOT, OddsRatio, KTO, BCO])
+@pytest.mark.parametrize("loss", [IPO, AOT, OddsRatio, KTO, BCO, AnchoredPair, SquaredSides])
 def test_beta_of_every_loss_is_above_0(loss):
     with pytest.raises(UserError, match=rf"{loss.__name__}\.beta is 0"):
         loss(beta=0)

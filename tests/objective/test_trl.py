@@ -7,6 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from palaestra.objective.anchored import (
+    AnchoredPair,
+    LogRatioModulated,
+    NoiseContrastive,
+    PowerReward,
+    ReversePairKL,
+    SquaredSides,
+)
 from palaestra.objective.divergence import generalised_jsd
 from palaestra.objective.mismatch import TIS
 from palaestra.objective.policy import Clipped, Reinforce
@@ -170,7 +178,7 @@ def dpo_trainer(ref, **given):
     return SimpleNamespace(
         **own, model=SimpleNamespace(training=True), accelerator=ACCELERATOR, _metrics=METRICS(), aux_loss_enabled=False,
         ld_alpha=None, precompute_ref_logps=True, f_divergence_type="reverse_kl", use_weighting=False,
-        _total_train_tokens=0, _tp_size=1, args=SimpleNamespace(gradient_checkpointing_kwargs=None),
+        _total_train_tokens=0, _tp_size=1, args=SimpleNamespace(gradient_checkpointing_kwargs=None, discopop_tau=0.05),
     )  # fmt: skip
 
 
@@ -201,6 +209,12 @@ DPOS = {
     "aot": (AOT(beta=0.3, smoothing=0.1), {"label_smoothing": 0.1}),
     "aot_unpaired": (AOT(beta=0.3, paired=False), {}),
     "sigmoid_norm": (DPO(beta=0.3, normalise=True), {}),
+    "exo_pair": (ReversePairKL(beta=0.3, smoothing=0.1), {"label_smoothing": 0.1}),
+    "nca_pair": (NoiseContrastive(beta=0.3), {}),
+    "sppo_hard": (SquaredSides(beta=0.3), {}),
+    "apo_zero": (AnchoredPair(beta=0.3), {}),
+    "apo_down": (AnchoredPair(beta=0.3, anchor="down"), {}),
+    "discopop": (LogRatioModulated(beta=0.3), {}),
 }
 
 
@@ -246,6 +260,20 @@ def test_losses_of_pairs_without_a_reference(name):
     )
     loss = CPOTrainer.cpo_loss(trainer, chosen, rejected)[0].mean()
     same(ours(objective, new, sign=SIGN, unit=UNIT), (loss.item(), torch.autograd.grad(loss, logp)[0]))
+
+
+def test_the_power_reward():
+    """TRL's AlphaPO is its SimPO with `alpha`."""
+    from trl.experimental.cpo import CPOTrainer
+
+    new = drawn(6)
+    logp, chosen, rejected = by_answer(new, mean=True)
+    trainer = SimpleNamespace(
+        alpha=0.4, loss_type="simpo", beta=2.0, simpo_gamma=0.5, label_smoothing=0.0, accelerator=ACCELERATOR
+    )
+    loss = CPOTrainer.cpo_loss(trainer, chosen, rejected)[0].mean()
+    mine = ours(PowerReward(beta=2.0, alpha=0.4, target=0.5), new, sign=SIGN, unit=UNIT)
+    same(mine, (loss.item(), torch.autograd.grad(loss, logp)[0]))
 
 
 def test_the_odds_ratio():

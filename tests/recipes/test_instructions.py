@@ -18,6 +18,7 @@ READS = {
     "ampo": ("\\boxed{}",),
     "deeptheorem": ("<answer>", "\\boxed{proved}"),
     "ghpo": ("\\boxed{}",),
+    "humanomni-intent": ("<context>", "<think>", "<answer>"),
     "knowrl-factuality": ("<think>", "<answer>"),
     "mt-r1-zero": ("<think>", "<translate>"),
     "reasoning-sql": ("<reasoning>", "<answer>"),

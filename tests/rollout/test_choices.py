@@ -16,6 +16,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import load
 from palaestra.models.score import score_pairs
+from palaestra.objective import LegalMass
 from palaestra.recipes.base import grpo
 from palaestra.rollout.branch import prefix, sample_continuations
 from palaestra.rollout.collect import Sample
@@ -193,6 +194,32 @@ def test_engine_and_trainer_agree(temperature):
         engine.model.packs = False  # each reply as a row of its own
         padded = forward(engine.model, batch, ("logp",))["logp"]
         assert float((padded - out).abs().max()) < 1e-5
+
+
+def test_how_likely_legal_replies_are_can_be_learned():
+    """-log sum p(c) of whole replies, once a turn, packed and padded: of replies scored one by one; a step along its slope
+    makes them likelier. Text that was not chosen has none."""
+    model = moved()
+    engine = OwnEngine(model)
+    prompt, replies = spelled(engine)
+    row = row_of(prompt, drawn(engine, prompt, 1, choices=replies)[0])
+    batch = pack([Example(row=row, columns={})])
+    mass = np.logaddexp.reduce([x.sum() for x in score_pairs(model, [(prompt, r) for r in replies])])
+    out = forward(model, batch, ("legal_logp",))["legal_logp"]
+    assert out[0, len(prompt)].item() == pytest.approx(mass, abs=1e-5) and out.count_nonzero() == 1
+    model.packs = False
+    assert float((forward(model, batch, ("legal_logp",))["legal_logp"] - out).detach().abs().max()) < 1e-5
+    model.packs = True
+    loss, metrics = LegalMass()({"legal_logp": out}, batch)
+    assert loss.item() == pytest.approx(-mass / batch.n_tokens, abs=1e-5) == metrics["legal_loss"].item()
+    loss.backward()
+    with torch.no_grad():
+        for p in model.trainable():
+            if p.grad is not None:
+                p -= 1e-3 * p.grad / p.grad.norm()
+    assert forward(model, batch, ("legal_logp",))["legal_logp"].sum().item() > mass
+    bare = replace(row, segments=tuple(replace(s, choices=None) for s in row.segments))
+    assert not forward(model, pack([Example(row=bare, columns={})]), ("legal_logp",))["legal_logp"].any()
 
 
 def test_entropy_of_a_turn_in_closed_form():

@@ -57,8 +57,11 @@ def test_a_donor_has_as_many_media_and_none_in_common():
     source = Listed(asking("0", a), asking("1", a), asking("2", b, c), asking("3", d), asking("4"))
     swapped = MediaControl("swapped").tasks(source)
     assert [media_of(swapped.task("test", i)) for i in (0, 1, 3, 4)] == [(d,), (d,), (a,), ()]
-    with pytest.raises(UserError, match="no media to swap in"):
+    with pytest.raises(UserError, match="has media to swap in"):
         swapped.task("test", 2)
+    apart = Listed(asking("0", a))
+    apart.task = lambda split, index: asking("t", d) if split == "train" else asking("0", a)
+    assert media_of(MediaControl("swapped").tasks(apart).task("test", 0)) == (d,)
 
 
 def test_without_the_question_options_and_instruction_stay():
@@ -118,3 +121,11 @@ def test_the_exam_measures_each_condition_on_the_same_problems(context, monkeypa
 
 def asked_names(asked):
     return [label.removeprefix("media ") for label in asked]
+
+
+def test_the_benefit_is_the_gain_that_needs_the_media():
+    """omni-r1's reference: (0.70 - 0.60) - (0.52 - 0.45) = 0.03."""
+    found = lambda kept, removed: {"kept": {"mean": kept}, "removed": {"mean": removed}, "used": kept - removed}
+    exam = MediaExam()
+    assert exam.compare(found(0.60, 0.45), found(0.70, 0.52)) == {"benefit": pytest.approx(0.03)}
+    assert exam.compare({"without": 3}, found(0.70, 0.52)) == {}

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from palaestra.errors import UserError
 from palaestra.models.eyes import Eyes, Seen
-from palaestra.models.forward import forward
 from palaestra.models.model import Model
 from palaestra.models.tower import Tower, model_parts
 from palaestra.pictures import Picture
-from palaestra.types import Batch
+from palaestra.types import Row
 
 # the module that takes what the encoder gives, by its last name; further ones, such as those of
 # DeepStack, take features of layers before
@@ -76,13 +75,21 @@ def picture_states(model: Model, pictures: Sequence[Picture]) -> list[np.ndarray
     return states
 
 
-def picture_gradients(model: Model, picture: Picture, batch: Batch) -> np.ndarray:
+def picture_gradients(model: Model, row: Row) -> np.ndarray:
     """[P] the sum over the features of a patch of |d loss / d feature|, with the loss -log p of the
-    trained tokens of a batch of one row that holds this picture and no other, in nats.
+    trained tokens of a row that holds one picture, in nats.
+
+    Raises ValueError for a row with another number of pictures.
     """
+    (picture,) = row.pictures
+    view = row.view()
+    ids_T = torch.from_numpy(np.array(view.ids_T)).to(model.device)
+    at_N = torch.from_numpy(np.flatnonzero(view.trained_T)).to(model.device)
     with torch.enable_grad(), encoder_outputs(model) as outputs:
-        logp_BT = forward(model, batch, ("logp",))["logp"]
-        (-(logp_BT * batch.mask).sum()).backward(inputs=[outputs[0]])
+        hidden_TD = model.hidden(ids_T[None], Seen.of([picture], model.device))[0]
+        logp_NV = torch.log_softmax(model.logits(hidden_TD[at_N - 1]).float(), -1)
+        loss = -logp_NV.gather(1, ids_T[at_N][:, None]).sum()
+        loss.backward(inputs=[outputs[0]])
     gradient = outputs[0].grad
     assert gradient is not None
     flat_PE = gradient.flatten(0, -2)

@@ -145,23 +145,6 @@ class ChooseCandidates:
 
 
 @pl.stage
-class TellPrevented:
-    """Adds the part "prevented" to the rewards."""
-
-    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        return replace(group, episodes=tuple(map(self._with_part, group.episodes)))
-
-    def _with_part(self, e: pl.Episode) -> pl.Episode:
-        if e.reward is None:
-            return e
-        mass = e.facts.get("legal_mass") or ()
-        prevented = sum(1 - min(1.0, m) for m in mass) / len(mass) if mass else 0.0
-        return replace(
-            e, reward=replace(e.reward, parts={**e.reward.parts, "prevented": prevented})
-        )
-
-
-@pl.stage
 class RivalExam:
     """How the policy fares against three fixed players, with `collect`'s way to reply and the
     likeliest candidate: points a game, 1 for a win and 0.5 for a draw, over `n` games with either
@@ -222,7 +205,7 @@ def build(
     collect = ChooseCandidates(pl.Sample(n=1, cast=cast), strategies, candidates, note)
     return pl.vary(
         pl.recipe("spiral", games=games),
-        collect=pl.links(collect, pl.Score(), TellPrevented()),
+        collect=pl.links(collect, pl.Score(), pl.rewards.TellPrevented()),
         references={"past": pl.rollout.Snapshots(every, keep)} if cast else {},
         evaluate={"rivals": RivalExam(collect, exam)} if exam else {},
     )

@@ -3,7 +3,9 @@
 loss = -log sigmoid(beta (log pi(chosen) / |chosen| - log pi(rejected) / |rejected|) - gamma)
 (arXiv:2405.14734, eq. 6): the score of an answer is what generation ranks it by, and length is not
 rewarded. beta is larger than in DPO, as means over tokens are small: 2 to 10, and gamma 0.3 to 0.8
-times beta. `sft` adds that much of the chosen answer's loss per token (CPO-SimPO).
+times beta. `sft` adds that much of the chosen answer's loss per token (CPO-SimPO). With `alpha` the score
+of an answer is (1 - p^-alpha) / alpha, p its geometric mean probability of a token, in the place of log p
+(AlphaPO, arXiv:2501.03884).
 """
 
 from typing import Any, Literal
@@ -35,8 +37,11 @@ def build(
     beta: float = 2.0,
     gamma: float = 1.0,
     sft: float = 0.0,
+    alpha: float = 0.0,
 ) -> pl.Recipe:
     loss: Any = pl.DPO(beta=beta, reference_free=True, normalise=True, target=gamma)
+    if alpha:
+        loss = pl.objective.PowerReward(beta=beta, alpha=alpha, target=gamma)
     loss = loss + sft * pl.objective.ImitatePreferred() if sft else loss
     return pl.vary(
         pl.recipe("dpo", pairs=pairs),

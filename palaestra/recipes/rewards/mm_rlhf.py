@@ -16,7 +16,8 @@ by a Gaussian weight around the mean.
 `build` is a pipeline on the pairs of the data: "reward" trains the reward model on them and on the
 critiques that people wrote of both answers, "dpo" the policy, with margins that the reward model
 reads behind critiques of its own. Where a record has no critique the reward model learns an empty
-one. On the embedded problem both learn together, from the labels and critiques of a program.
+one. Pairs may be about pictures, where the model sees: give the column `image`, and both parts see it
+(docs/pictures.md). On the embedded problem both learn together, from the labels and critiques of a program.
 """
 
 from dataclasses import replace
@@ -74,11 +75,9 @@ CARD = pl.Card(
     use="It helps where pairs differ in how clear they are and people wrote why; with a reward "
     "model that is wrong about the order of many pairs (`d_negative`) it is DPO with a beta of 0.1.",
     lacks=(
-        "The paper aligns models that see; here pictures and videos are not read, and prompts and "
-        "answers are text.",
+        "Pictures were tried with small random vision-language models alone; videos are not read.",
         "Critiques are not made longer by a language model; tied pairs are left out.",
-        "The 120,000 pairs of the paper, and its benchmarks of reward models and of safety, are "
-        "not here.",
+        "The 120,000 pairs of the paper, and its benchmarks of reward models and of safety, are not here.",
     ),
     grade="C",
 )

@@ -29,7 +29,7 @@ class RunPrograms(RunSituation):
     # the folder of a part that cells share; None = each run has its own
     share: Callable[[PartRun], Path] | None = None
     # the bench of a part's own problem, from its settings
-    open_problem: Callable[[Mapping[str, str]], Opened] | None = None
+    open_problem: Callable[..., Opened] | None = None  # of a problem, and of a recipe
     # and what the numbers on it depend on; see `origin.conditions`
     problem_conditions: Callable[[Mapping[str, str]], dict[str, str]] = dict
 
@@ -91,14 +91,16 @@ class RunPrograms(RunSituation):
         )
         return await programs.run_part(self, part)
 
-    async def change_problem(self, problem: Mapping[str, str]) -> None:
-        """Goes on with a problem of its own, as this run was planned before its data was known."""
+    async def change_problem(self, problem: Mapping[str, str], recipe: Any = None) -> None:
+        """Goes on with a problem of its own, as this run was planned before its data was known. `recipe`: what is
+        run on it.
+        """
         if self.open_problem is None:
             raise UserError(
                 f"{programs.named_problem(problem)}: this run's problem is given; leave the part's data or "
                 "task out"
             )
-        bench, players = self.open_problem(problem)
+        bench, players = self.open_problem(problem, recipe)
         own = self.bench
         bench = replace(bench, first_held_out=own.first_held_out, first_drawn=own.first_drawn)
         if bench == own:

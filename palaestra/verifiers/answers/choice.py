@@ -17,7 +17,7 @@ from palaestra.verifiers.answers.final import (
 )
 from palaestra.verifiers.answers.notation import text_key
 from palaestra.verifiers.answers.script import plain_forms
-from palaestra.verifiers.answers.short import stated_answer
+from palaestra.verifiers.answers.short import contains_term, normalise_text, stated_answer
 from palaestra.verifiers.answers.statement import is_uncertain, statements
 from palaestra.verifiers.answers.withdrawal import is_withdrawn
 from palaestra.verifiers.base import (
@@ -122,6 +122,52 @@ class MultipleChoice:
         return LETTERS[gold if order is None else list(order).index(gold)]
 
 
+@stage
+class ContainedOption:
+    """1 if the response contains the text of the right option (Omni-R1, arXiv:2505.09439, section 2),
+    without a thought in <think></think>, and none of the others.
+
+    Texts are compared without case, in Unicode's compatible form and with single blanks, and an
+    option counts as whole words. What is part of a longer option that is there does not count: "car
+    horn" holds no "car". `guard=False` asks for the right one alone, as any part of the text, so
+    that a list of all options earns 1, and so does "category" for "cat".
+
+    The answer is an option's index from 0, letter or text. A denial, "not a dog", counts as its
+    option either way.
+    """
+
+    guard: bool = True
+
+    @guard_verifier
+    def __call__(
+        self, response: str, answer: Any, *, options: Sequence[str | float | bool]
+    ) -> Judgement:
+        own = [str(o) for o in options]
+        gold = own[index_of(answer, own)]
+        text = normalise_text(strip_thinking(response))
+        if not self.guard:
+            return binary_judgement(normalise_text(gold) in text)
+        named = contained_options(text, own)
+        return binary_judgement(named == [gold]) if named else failed_judgement("unparsable")
+
+    def gold_text(self, answer: Any, *, options: Sequence[str | float | bool]) -> str:
+        """The text of the right option."""
+        own = [str(o) for o in options]
+        return own[index_of(answer, own)]
+
+
+def contained_options(text: str, options: Sequence[str]) -> list[str]:
+    """The options that a text contains as whole words, each once, in their order; parts of longer ones
+    that are there are left out. Both are compared as `ContainedOption` says.
+    """
+    text, named = normalise_text(text), set[str]()
+    for option in sorted(set(options), key=lambda o: -len(normalise_text(o))):
+        if normalise_text(option) and contains_term(option, text):
+            named.add(option)
+            text = text.replace(normalise_text(option), "\0")
+    return [o for o in dict.fromkeys(options) if o in named]
+
+
 def index_of(answer: Any, options: Sequence[str]) -> int:
     """Which option a reference names: by index, text or letter. Raises UserError for none, and for
     two.
@@ -137,12 +183,12 @@ def index_of(answer: Any, options: Sequence[str]) -> int:
         places.add(LETTERS.index(text.upper()))
     if not places:
         raise UserError(
-            f"MultipleChoice: the answer {str(answer)[:40]!r} is none of the {len(options)} options"
+            f"multiple choice: the answer {str(answer)[:40]!r} is none of the {len(options)} options"
         )
     if len(places) > 1:
         letters = " and ".join(f"{LETTERS[i]} ({options[i][:20]})" for i in sorted(places))
         raise UserError(
-            f"MultipleChoice: the answer {answer!r} can mean {letters}; {naming_advice(answer)}"
+            f"multiple choice: the answer {answer!r} can mean {letters}; {naming_advice(answer)}"
         )
     return places.pop()
 

@@ -10,6 +10,8 @@ from palaestra.errors import UserError
 from palaestra.recipes.domains import attrilens_mol
 from palaestra.recipes.domains.attrilens_mol import attributes, exam
 from palaestra.services.chat.scripted import Scripted
+from palaestra.stats import roc_auc
+from palaestra.tasks.molecule_tasks import check_molecules, favourable_answer, molecule_of
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 
 from tests.recipes.objectives.helpers import near
@@ -91,7 +93,7 @@ def test_a_reward_that_is_off_is_0():
 def test_a_task_without_a_molecule_says_what_to_do():
     for smiles in (None, "C1CC"):
         with pytest.raises(UserError, match=r"meta\.smiles|mend it"):
-            attributes.molecule_of(Task(id="t", meta={"smiles": smiles}))
+            molecule_of(Task(id="t", meta={"smiles": smiles}))
 
 
 def test_all_rows_are_read_at_the_start(tmp_path):
@@ -104,7 +106,7 @@ def test_all_rows_are_read_at_the_start(tmp_path):
         palaestra.train(
             "attrilens-mol", data=str(tmp_path / "m.jsonl"), steps=1, out=tmp_path / "run", quiet=True, set={"exam": 0}
         )
-    attributes.check_molecules(Molecules())
+    check_molecules(Molecules())
 
 
 # ---- intervals
@@ -132,8 +134,8 @@ def test_intervals_hold_nine_tenths_of_the_favourable_molecules():
     """5 to 14 heavy atoms: the quantiles 0.05 and 0.95 are 5.45 and 13.55."""
     drawn = attributes.drawn_intervals(Molecules(), "1")
     assert drawn["HeavyAtomCount"] == near([5.45, 13.55]) and drawn["TPSA"] == [0.0, 0.0]
-    assert attributes.favourable(("0", "1")) == "1" and attributes.favourable(("low", "high")) == "high"
-    assert attributes.favourable(("b", "a", "c")) == "c"
+    assert favourable_answer(("0", "1")) == "1" and favourable_answer(("low", "high")) == "high"
+    assert favourable_answer(("b", "a", "c")) == "c"
 
 
 class Run:
@@ -231,9 +233,9 @@ def test_a_tree_splits_where_the_impurity_is_least():
 
 def test_area_under_the_curve():
     """Pairs (1 against 0): 3 of 4 above; a tie counts a half."""
-    assert exam.auc(np.array([0.9, 0.4, 0.6, 0.1]), np.array([1, 1, 0, 0])) == 0.75
-    assert exam.auc(np.array([0.5, 0.5]), np.array([1, 0])) == 0.5
-    assert exam.auc(np.array([0.5]), np.array([1])) is None
+    assert roc_auc(np.array([0.9, 0.4, 0.6, 0.1]), np.array([1, 1, 0, 0])) == 0.75
+    assert roc_auc(np.array([0.5, 0.5]), np.array([1, 0])) == 0.5
+    assert roc_auc(np.array([0.5]), np.array([1])) is None
 
 
 def test_the_exam_measures_names_and_what_is_confirmed():

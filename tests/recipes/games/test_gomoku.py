@@ -11,7 +11,6 @@ from palaestra.recipes.games.gomoku import (
     ChooseCandidates,
     RivalExam,
     RuleRival,
-    TellPrevented,
     build,
     embedded,
 )
@@ -36,7 +35,9 @@ def turn(moves, choices):
 def test_what_was_prevented_is_the_mean_over_turns():
     """Turns that were legal with 0.25 and 0.5: 0.625 of the probability lay on what cannot be said."""
     made = replace(episode((0,), (1, 2), 1.0), reward=Reward(total=1.0, parts={"seat:x": 1.0}))
-    tell = lambda e: asyncio.run(TellPrevented()(None, ("k",), Group(task=Task(id="t"), episodes=(e,)))).episodes[0]
+    tell = lambda e: asyncio.run(
+        pl.rewards.TellPrevented()(None, ("k",), Group(task=Task(id="t"), episodes=(e,)))
+    ).episodes[0]
     told = tell(replace(made, facts={"legal_mass": (0.25, 0.5)}))
     assert told.reward.parts == {"seat:x": 1.0, "prevented": 0.625} and told.total == 1.0
     assert tell(made).reward.parts["prevented"] == 0.0

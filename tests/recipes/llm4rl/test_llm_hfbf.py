@@ -178,11 +178,11 @@ def test_who_is_flagged_often_is_believed_less():
         known = arm.numbers(place.sample)
         assert arm.corrected == pytest.approx(corrected * (1 if corrected == 0 else known["flagged"]), abs=0.2)
     # most labels are flagged, so one that is not counts by the trust
-    arm.flags, arm.labels = 6000, 10_000
+    arm.flags[""], arm.labels[""] = 6000, 10_000
     segments = place.segments(place.sample)
     arm.advisor.cache.value_MG[:] = [0.0, 0.0, 1.0]
     f = arm.feedback(segments, human(segments))
-    assert f[segments.alive] == pytest.approx(-trust(arm.flags, arm.labels)) and f.max() > -0.5
+    assert f[segments.alive] == pytest.approx(-arm.trust("")) and f.max() > -0.5
 
 
 def test_a_killed_run_ends_with_the_same_and_arms_share_no_guidance(context, tmp_path):
@@ -199,7 +199,7 @@ def test_a_killed_run_ends_with_the_same_and_arms_share_no_guidance(context, tmp
     again = run()
     assert again == first and len(asked) == calls  # heard again from the transcript
     arms = first["arms"]
-    assert list(arms) == ["none", "human", "guide", "shuffled", "oracle"]
+    assert list(arms) == ["none", "human", "guide", "model", "shuffled", "oracle"]
     steps = [arm["env_steps"] for arm in arms.values()]
     assert min(steps) >= 900 and max(steps) - min(steps) <= 8 * 60
     assert arms["guide"]["asked"] <= 40 and arms["shuffled"]["asked"] > 0 and "asked" not in arms["human"]
@@ -233,9 +233,11 @@ def test_a_simulator_and_labels_of_ones_own(context, tmp_path):
         "import gymnasium\ndef make():\n    return gymnasium.make('Pendulum-v1', max_episode_steps=20)\n"
     )
     sim = pl.control.simulator_by_name(f"{tmp_path}/own.py:make")
-    made = program(sim=sim, human=str(file), asked=pl.Scripted(answer), learner=pl.control.PPO(games=2, bootstrap=True))
+    learner = pl.control.PPO(games=2, bootstrap=True)
+    made = program(sim=sim, edge=sim, human=str(file), asked=pl.Scripted(answer), learner=learner)
     found = asyncio.run(replace(made, games=2).run(context(steps=2))).metrics
     assert "- number_0 = " in seen[0] and {"labelled it 1.00", "labelled it -0.75"} & {
-        s for text in seen for s in [text[text.index("labelled") :].split(",")[0]]
+        s for text in seen if "labelled" in text for s in [text[text.index("labelled") :].split(",")[0]]
     }
     assert found["arms"]["none"]["env_steps"] == 80 and found["corrected"] > 0
+    assert found["arms"]["guide"]["edge_return"] < 0

@@ -23,7 +23,7 @@ from palaestra.recipes.multimodal.seed_bench_r1.reading import (
     supported_letter,
 )
 from palaestra.recipes.multimodal.seed_bench_r1.results import LevelArm, report
-from palaestra.toys.clips import LEVELS, Clips
+from palaestra.toys.kitchen import LEVELS, Kitchens
 from palaestra.types import Message, Task
 from torch import tensor
 
@@ -125,7 +125,7 @@ def test_what_arms_add_to_the_reward():
 
 
 def test_options_in_a_fresh_order_keep_what_is_right(context):
-    ctx, seen = context("clips"), set()
+    ctx, seen = context("kitchens"), set()
     for i in range(6):
         (task,), _ = ClipDraw(imitate="answer")(ctx, ("k", i), 1, {})
         letter = gold_letter(task)
@@ -151,7 +151,7 @@ def test_few_options_of_many():
 
 
 def test_levels_of_the_clips():
-    clips = Clips()
+    clips = Kitchens()
     tasks = [clips.task("test", i) for i in range(60)]
     assert [level_of(t) for t in tasks[:3]] == ["1", "2", "3"]
     assert {clips.task("train", i).meta["level"] for i in range(20)} == {1}
@@ -170,7 +170,7 @@ def test_a_repeated_step_needs_more_than_the_last_frame():
     """At level 3 the present with the recipe leaves the next step open for some problems; at the others never."""
     open_ended = dict.fromkeys(LEVELS, 0)
     for i in range(150):
-        t = Clips().task("test", i)
+        t = Kitchens().task("test", i)
         recipe = t.prompt[0].content.strip("\ufffc").split(" ")[0].split(">")
         nexts = {recipe[j + 1] for j in range(3) if recipe[j] == t.meta["done"][-1]}
         open_ended[t.meta["level"]] += len(nexts) > 1
@@ -206,7 +206,7 @@ def test_the_report_counts_by_level():
 
 
 def test_questions_are_asked_with_the_form(context):
-    asked = AskedClips(Clips(), 3, "Answer in <answer></answer>.")
+    asked = AskedClips(Kitchens(), 3, "Answer in <answer></answer>.")
     task = asked.task("test", 4)
     assert task.prompt[0].content.endswith("\nAnswer in <answer></answer>.") and len(task.meta["options"]) == 3
     bare = pl.tasks.MediaControl(media="removed").tasks(asked).task("test", 4)
@@ -221,7 +221,7 @@ def test_wrong_arguments_and_rows_are_one_line(context, tmp_path):
     file.write_text("".join(json.dumps(r) + "\n" for r in rows))
     from palaestra.run.benches import from_data
 
-    ctx = context("clips")
+    ctx = context("kitchens")
     with pytest.raises(UserError, match="the arm sft imitates the column 'demonstration'"):
         asyncio.run(row.build(arms="sft").run(ctx.with_bench(from_data(str(file), "", ""))))
     file = tmp_path / "g.jsonl"
@@ -234,7 +234,9 @@ def test_wrong_arguments_and_rows_are_one_line(context, tmp_path):
 def test_the_study_measures_arms_by_level_and_goes_on_where_it_was(tmp_path):
     words = {"arms": "grpo,sft", "problems": 6, "ask": "", "attended": 2, "rl_steps": 1, "sft_steps": 1,
              "rl.schedule.prompts": 1, "sft.schedule.prompts": 2}  # fmt: skip
-    run = pl.train("seed-bench-r1", task="clips", out=tmp_path / "r", set=words, quiet=True, evaluate=0, max_tokens=30)
+    run = pl.train(
+        "seed-bench-r1", task="kitchens", out=tmp_path / "r", set=words, quiet=True, evaluate=0, max_tokens=30
+    )
     told = json.loads((run.folder / "study.json").read_text())
     assert {"right_grpo_1", "right_sft_3", "removed_start", "attention_grpo", "moved"} <= told["numbers"].keys()
     assert 0 < told["numbers"]["attention_start"] < 1

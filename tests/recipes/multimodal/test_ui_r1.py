@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import palaestra
@@ -11,14 +12,16 @@ from palaestra.cli.main import main
 from palaestra.credit.length import length_terms
 from palaestra.errors import UserError
 from palaestra.models.load import load
+from palaestra.pictures import Picture
 from palaestra.recipes.multimodal import ui_r1
 from palaestra.run.benches import from_data
 from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
 from palaestra.toys.screen import ACTIONS, Screen, action_parts, point_in_box, read_action
-from palaestra.types import Task
+from palaestra.types import Message, Task
 
 from tests.recipes.objectives.helpers import advantages, near
+from tests.vision import noise, save_tiny
 
 BOX = (400, 40, 420, 60)
 
@@ -236,3 +239,57 @@ def test_a_file_without_actions_is_refused_with_the_column(tmp_path):
     (tmp_path / "f.jsonl").write_text("".join(f'{{"prompt": "press {i}", "answer": "1"}}\n' for i in range(12)))
     with pytest.raises(UserError, match="needs the column 'action'"):
         palaestra.train("ui-r1", data=str(tmp_path / "f.jsonl"), out=tmp_path / "run", quiet=True)
+
+
+def own_screen(size, box=(10, 20, 40, 60), **meta):
+    width, height = size
+    picture = Picture(shape=(height, width, 3), data=bytes(height * width * 3))
+    prompt = (Message(role="user", content="\ufffcpress", pictures=(picture,)),)
+    return Task(id="s", prompt=prompt, meta={"action": "click", "box": box, **meta})
+
+
+def test_points_are_moved_by_the_size_of_the_screen(context):
+    """A file of 1080 x 2400 is read as 670 x 1490: (335, 745) there is (540, 1200) of the file."""
+    ctx, reward = context("screen"), ui_r1.ActionReward()
+    task = own_screen((670, 1490), (530, 1190, 550, 1210), screen_size=[1080, 2400])
+    scale = reward.scale_of(task, ctx)
+    assert scale == near((1080 / 670, 2400 / 1490), 1e-9)
+    assert reward.judge(said("click", (335, 745)), task, scale).solved
+    assert not reward.judge(said("click", (540, 1200)), task, scale).solved
+    thousandths = ui_r1.ActionReward(thousandths=True)
+    assert thousandths.scale_of(task, ctx) == near((1.08, 2.4), 1e-9)
+    assert thousandths.judge(said("click", (500, 500)), task, thousandths.scale_of(task, ctx)).solved
+    assert reward.scale_of(own_screen((64, 90)), ctx) == (1, 1)
+    assert reward.scale_of(own_screen((64, 90), scale=[2, 3]), ctx) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        (own_screen((670, 1490)), "may have been larger; give the screen's own"),
+        (own_screen((64, 90), (10, 20, 65, 60)), r"64 x 90 pixels, and the box \[10, 20, 65, 60\] reaches beyond it"),
+        (own_screen((64, 90), (40, 60, 10, 20)), r"write \[left, top, right, bottom\]"),
+        (own_screen((64, 90), (10, 20, 40)), r"write \[left, top, right, bottom\]"),
+        (own_screen((64, 90), action="tap"), "the action is 'tap'"),
+        (own_screen((64, 90), scale=[0, 1]), "scale is .* two numbers above 0"),
+        (own_screen((64, 90), screen_size=[64]), "screen_size is .* two numbers above 0"),
+    ],
+)
+def test_screens_that_no_answer_can_match_are_refused(context, task, why):
+    with pytest.raises(UserError, match=why):
+        ui_r1.ActionReward().scale_of(task, context("screen"))
+
+
+def test_of_a_model_with_grids_a_point_is_in_what_its_processor_makes(tmp_path):
+    """40 x 60 pixels become a grid of whole patches, in which the model says its points."""
+    model = load(save_tiny("qwen2_5_vl", tmp_path))
+    picture = noise(1)
+    rows, columns = model.sight.grid(picture)
+    vision = model.causal.config.vision_config
+    side = vision.patch_size * vision.spatial_merge_size
+    ctx = SimpleNamespace(model=lambda name: model, bench=SimpleNamespace(tasks=None))
+    assert ui_r1.shown_size(ctx, picture) == (columns * side, rows * side)
+    task = replace(own_screen((60, 40)), prompt=(Message(role="user", content="\ufffc", pictures=(picture,)),))
+    task = replace(task, meta={"action": "click", "box": (10, 10, 20, 20)})
+    assert ui_r1.ActionReward().scale_of(task, ctx) == near((60 / (columns * side), 40 / (rows * side)), 1e-9)
+    assert (columns * side, rows * side) != (60, 40)

@@ -25,7 +25,6 @@ BBBP: Intervals = {
     "NumAromaticRings": (0, 3),
     "FractionCSP3": (0.2, 0.6),
 }
-FAVOURABLE = ("1", "yes", "true", "high", "active", "positive", "good")
 KEPT = (0.05, 0.95)  # quantiles between which an attribute of favourable molecules lies
 READ = 4000  # molecules at most that intervals are drawn from
 NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL | re.IGNORECASE)
@@ -137,7 +136,7 @@ class AttributeRewards:
         text, right = pl.response_text(e), e.is_right()
         parts = attribute_parts(
             text,
-            molecule_of(task),
+            pl.tasks.molecule_of(task),
             task.meta.get("intervals", {}),
             self.least,
             self.most,
@@ -149,39 +148,6 @@ class AttributeRewards:
         names = (pl.verifiers.descriptor_named(n) for n, _ in named_items(text) or [])
         reward = pl.Reward(total=sum(parts.values()), parts=parts, solved=right)
         return replace(e, reward=reward, facts={**e.facts, "named": tuple(filter(None, names))})
-
-
-def molecule_of(task: pl.Task) -> str:
-    """The molecule that a task is about. Raises UserError where it has none, or one that RDKit cannot read."""
-    smiles = task.meta.get("smiles")
-    if not isinstance(smiles, str) or not smiles.strip():
-        raise pl.UserError(
-            f"task {task.id!r} has no molecule; give a table with a column of SMILES, or name the column, "
-            "--columns COLUMN=meta.smiles"
-        )
-    if pl.tasks.read_molecule(smiles) is None:
-        raise pl.UserError(
-            f"task {task.id!r}: RDKit reads no molecule in {smiles[:60]!r}; mend it or leave it out"
-        )
-    return smiles
-
-
-@lru_cache(maxsize=4)
-def check_molecules(tasks: pl.Tasks) -> None:
-    """Reads the molecules of all training and held-out tasks that there are. Raises UserError where some have
-    none that RDKit reads, with how many and which is the first.
-    """
-    bad = list[str]()
-    held = tasks.test_size if isinstance(tasks, pl.abilities.HeldOutSize) else None
-    for split, size in (("train", tasks.size), ("test", held)):
-        for i in range(size or 0):
-            try:
-                molecule_of(tasks.task(split, i))
-            except pl.UserError as error:
-                bad.append(str(error))
-    if bad:
-        more = f" (and {len(bad) - 1} more rows)" if bad[1:] else ""
-        raise pl.UserError(f"{bad[0]}{more}")
 
 
 # ---- favourable intervals
@@ -213,13 +179,13 @@ class AttributeIntervals:
 
     async def check_start(self, ctx: pl.Context) -> None:
         """Raises UserError where RDKit cannot read the molecule of a row."""
-        check_molecules(ctx.bench.tasks)
+        pl.tasks.check_molecules(ctx.bench.tasks)
 
     async def _find(self, ctx: pl.Context) -> dict[str, list[float]]:
         if self.given:
             return {name: [low, high] for name, low, high in self.given}
         labels = answers_of(ctx.bench.tasks)
-        positive = self.positive or favourable(labels)
+        positive = self.positive or pl.tasks.favourable_answer(labels)
         if positive not in labels:
             raise pl.UserError(
                 f"attrilens-mol: positive={positive!r} is the answer of no training molecule; they have "
@@ -337,19 +303,14 @@ def answers_of(tasks: pl.Tasks) -> tuple[str, ...]:
     return tuple(str(t.answer) for t in training_tasks(tasks))
 
 
-def favourable(labels: Sequence[str]) -> str:
-    """Which of some answers is the favourable one by its name, else the last in their order."""
-    ranks = {word: i for i, word in enumerate(FAVOURABLE)}
-    known = [x for x in set(labels) if x.casefold() in ranks]
-    return min(known, key=lambda x: ranks[x.casefold()]) if known else max(labels)
-
-
 @lru_cache(maxsize=4)
 def drawn_intervals(tasks: pl.Tasks, positive: str) -> dict[str, list[float]]:
     """For each descriptor the values between which nine tenths of the favourable training molecules
     lie.
     """
-    molecules = [molecule_of(t) for t in training_tasks(tasks) if str(t.answer) == positive]
+    molecules = [
+        pl.tasks.molecule_of(t) for t in training_tasks(tasks) if str(t.answer) == positive
+    ]
     made: dict[str, list[float]] = {}
     for name in pl.verifiers.DESCRIPTORS:
         values = [pl.tasks.descriptor_value(s, name) for s in molecules]
@@ -387,7 +348,7 @@ def example_text(
     items = list[str]()
     n = int(rng.integers(least, most + 1))
     for i in rng.permutation(len(names))[:n]:
-        inside = is_inside(molecule_of(task), names[int(i)], intervals)
+        inside = is_inside(pl.tasks.molecule_of(task), names[int(i)], intervals)
         improves = inside == (rng.random() < right)
         short = min(pl.verifiers.DESCRIPTORS.get(names[int(i)], (names[int(i)],)), key=len)
         items.append(f"{short}: {'improve' if improves else 'not improve'}")

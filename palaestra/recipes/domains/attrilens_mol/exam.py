@@ -63,15 +63,6 @@ def tree_share(node: AttributeTree, x_F: np.ndarray) -> float:
     return node.share
 
 
-def auc(score_N: np.ndarray, y_N: np.ndarray) -> float | None:
-    """How often one of class 1 scores above one of class 0, ties for a half; None = there is one class."""
-    one_N, zero_N = score_N[y_N == 1], score_N[y_N == 0]
-    if not len(one_N) or not len(zero_N):
-        return None
-    differences = one_N[:, None] - zero_N[None, :]
-    return float((differences > 0).mean() + 0.5 * (differences == 0).mean())
-
-
 def tree_auc(
     names: Sequence[str], train: Sequence[pl.Task], test: Sequence[pl.Task], positive: str
 ) -> float | None:
@@ -82,14 +73,14 @@ def tree_auc(
         *((features(part, names), classes(part, positive)) for part in (train, test)), strict=True
     )
     tree = grow_tree(x[0], y[0])
-    return auc(np.array([tree_share(tree, row) for row in x[1]]), y[1])
+    return pl.stats.roc_auc(np.array([tree_share(tree, row) for row in x[1]]), y[1])
 
 
 def features(tasks: Sequence[pl.Task], names: Sequence[str]) -> np.ndarray:
     """[molecules, descriptors]"""
     return np.array(
         [
-            [pl.tasks.descriptor_value(attributes.molecule_of(t), n) or 0.0 for n in names]
+            [pl.tasks.descriptor_value(pl.tasks.molecule_of(t), n) or 0.0 for n in names]
             for t in tasks
         ]
     )
@@ -120,7 +111,7 @@ class AttributeExam:
 
     async def __call__(self, ctx: Any) -> Mapping[str, Any]:
         known = ctx.bench.tasks
-        positive = self.positive or attributes.favourable(attributes.answers_of(known))
+        positive = self.positive or pl.tasks.favourable_answer(attributes.answers_of(known))
         test = [known.task("test", i) for i in pl.run.chosen_tasks(ctx.bench, self.tasks)]
         attempt: Callable[..., Any] = pl.Sample(n=1, temperature=0.0)
         keys = [(ctx.seed, "attributes", i) for i in range(len(test))]
@@ -164,7 +155,7 @@ def exam_numbers(
     verdicts = [
         v
         for x, t in zip(texts, test, strict=True)
-        for v in attributes.agreements(x, attributes.molecule_of(t), intervals)
+        for v in attributes.agreements(x, pl.tasks.molecule_of(t), intervals)
         if v is not None
     ]
     numbers = {

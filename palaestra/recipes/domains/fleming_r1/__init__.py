@@ -10,21 +10,26 @@ second on what the policy keeps failing at.
     3. Stage 1. The policy tries its pool. Problems that it solves in at most 1 of 4 tries are hard. All easy ones
        are trained on, and at most as many hard ones, `k` answers each (figure and text of the paper differ).
     4. Stage 2. The pool is tried again, before every `every`-th step: all that fails, and half as many of the
-       others, are trained on, `2 k` answers each.
+       others, are trained on, `2 k` answers each. With `checker`, a strong model, what it fails at in 5 of 5
+       answers as well is set aside, for a person to read whether its label is right.
 
     A_i = r_i - mean_j r_j,   loss = -mean_i sum_t min(rho A, clip(rho, 0.8, 1.2) A)
 
-r is 1 for the right option and else 0; rewards (1, 0, 0, 1) have A = (0.5, -0.5, -0.5, 0.5). (arXiv:2509.15279,
-whose loss has neither ratio nor clip, which are 1 on-policy; numbers of tries and of answers are ours.)
+r is 1 for the right option in form, a chain of thought and then the line `Answer: ...`, and else 0. The form is
+demanded where a teacher or the graph writes chains that end so, and with cold=False, where prompts ask for it;
+`form` says otherwise, as for demonstrations of yours, whose form is theirs. Rewards (1, 0, 0, 1) have
+A = (0.5, -0.5, -0.5, 0.5). (arXiv:2509.15279, whose loss has neither ratio nor clip, which are 1 on-policy;
+numbers of tries and of answers, and the form, are ours.)
 
     palaestra train fleming-r1 graph=FACTS.tsv --model DIR teacher=endpoint(url='http://HOST:PORT/v1',model='NAME')
-    palaestra train fleming-r1 --data QUESTIONS.jsonl --model DIR
+    palaestra train fleming-r1 --data QUESTIONS.jsonl --model DIR [checker=endpoint(...)]
 
 A graph is a file of lines head<TAB>relation<TAB>tail; with `questions=QUESTIONS.jsonl` questions of people
 join those made of it. `mine=False` draws the second stage at random, the control. Labels that are wrong
-are failures for ever, and mining then trains on them: read how many problems are never solved, which is said
-each time. Without either file, the graph is made up, of six names and four relations, and 64 of its questions
-of two or three relations are held out. `palaestra train fleming-r1 --seed 0`: of these the cold start answers
+are failures for ever, and mining then trains on them, unless a `checker` finds them: read how many problems are
+never solved, which is said each time. Without either file, the graph is made up, of six names and four relations,
+and 64 of its questions of two or three relations are held out. `palaestra train fleming-r1 --seed 0`: of these the
+cold start answers
 86% (0% before it), stage 1 88% and stage 2 92%, which mined 10 of 64 problems. Intervals of 95% are 14 to 17
 points wide, so the rise by GRPO may be chance, and no run of `mine=False` stands beside it. The training reward
 fell in both stages, .84 to .72 and .72 to .67: problems that are solved leave them. The graph has nothing of
@@ -35,6 +40,7 @@ from dataclasses import replace
 from typing import Any
 
 import palaestra as pl
+from palaestra.recipes.domains.fleming_r1.form import ASK, RequireForm
 from palaestra.recipes.domains.fleming_r1.mining import FailureMix
 from palaestra.recipes.domains.fleming_r1.questions import WriteGraphQuestions
 
@@ -70,6 +76,14 @@ CARD = pl.Card(
                 example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the column `demonstration` is imitated, or the facts of the graph in order",
             ),
+            pl.needs.NeededModel(
+                "checker",
+                "checker",
+                "answers problems that the policy fails at, so that wrong labels are not mined",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="labels are believed",
+            ),
         ),
         places=(
             pl.needs.NeededPlace(
@@ -96,10 +110,9 @@ CARD = pl.Card(
     lacks=(
         "The medical question sets and the graph of Wikipedia are not there: bring a graph or questions.",
         "Only the last node of a chain is masked, and walks are chains, not other subgraphs.",
-        "No strong model checks labels, and nobody reviews questions that it fails at.",
+        "Labels are checked of problems that the policy fails at alone, and only where a `checker` is named.",
         "Chains of hard questions are written again until they end in the answer; there is no prompt for "
         "backtracking or self-correction.",
-        "No format is demanded: an answer counts in any form.",
         "The medical benchmarks are not run.",
     ),
     grade="C",
@@ -121,13 +134,13 @@ def cold_part(teacher: pl.Source | None) -> pl.Recipe:
     return pl.vary(pl.recipe("sft"), draw=draw, references=pl.curriculum.frozen_starts(teacher))
 
 
-def stage_part(draw: FailureMix, k: int, *more: pl.Link) -> pl.Recipe:
+def stage_part(draw: FailureMix, k: int, form: bool, *more: pl.Link) -> pl.Recipe:
     """GRPO without a deviation on what `draw` gives; `more` leaves the column "mined", which is logged."""
     loss: Any = pl.Clipped(reduce="constant")
     return pl.vary(
         pl.recipe("grpo"),
         draw=draw,
-        collect=pl.links(pl.Sample(n=k), pl.Score()),
+        collect=pl.links(pl.Sample(n=k), pl.Score(), *((RequireForm(),) if form else ())),
         credit=pl.chain(*more, pl.Center("group")),
         objective=loss + pl.Track(("mined",)) if more else loss,
     )
@@ -147,6 +160,8 @@ def build(
     tries: int = 4,
     problems: int | None = None,
     mine: bool = True,
+    form: bool | None = None,
+    checker: pl.Source | None = None,
 ) -> pl.Pipeline:
     """Args:
     n: questions made of the graph.
@@ -155,6 +170,8 @@ def build(
     tries: of each problem of the pool; a quarter of them right, rounded down, is a failure still.
     problems: of the pool, the first ones; None = all.
     mine: False = the second stage is drawn at random.
+    form: whether an answer earns something in form alone; None = where chains end so, see above.
+    checker: a strong model that is asked about failed problems; None = nobody.
     """
     pl.check_bounds("fleming-r1: n", n, least=2)
     pl.check_bounds("fleming-r1: hops", hops, least=1)
@@ -170,7 +187,7 @@ def build(
         write = WriteGraphQuestions(
             graph, n, hops, choices, rare, questions, bare=teacher is not None
         )
-    return pipeline(write, teacher, cold, k, every, tries, problems, mine)
+    return pipeline(write, teacher, cold, k, every, tries, problems, mine, form, checker)
 
 
 def pipeline(
@@ -182,6 +199,8 @@ def pipeline(
     tries: int = 4,
     problems: int | None = None,
     mine: bool = True,
+    form: bool | None = None,
+    checker: pl.Source | None = None,
 ) -> pl.Pipeline:
     """The parts, on the questions of `write`; None = on those of the run."""
     parts, start = dict[str, pl.Part](), None
@@ -191,11 +210,18 @@ def pipeline(
     if cold:
         parts["cold"] = pl.Part(cold_part(teacher), data=data)
         start = pl.Output("cold")
-    pool = FailureMix(samples=tries, failed=tries // 4, problems=problems)
+    if form is None:
+        form = teacher is not None or write is not None or not cold
+    pool = FailureMix(samples=tries, failed=tries // 4, problems=problems, checker=checker)
     base = replace(pool, ratio=(1, 1), every=0, base=True)
     mined = replace(pool, every=every, mine=mine)
-    parts["stage1"] = pl.Part(stage_part(base, k), model=start, data=data)
-    second = stage_part(mined, 2 * k, pl.credit.TaskColumn("mined"))
+    first, second = (
+        stage_part(draw, n, form, *more)
+        for draw, n, more in ((base, k, ()), (mined, 2 * k, (pl.credit.TaskColumn("mined"),)))
+    )
+    if form and not cold:  # nobody has shown the form
+        first, second = (pl.vary(stage, instruction=ASK) for stage in (first, second))
+    parts["stage1"] = pl.Part(first, model=start, data=data)
     parts["stage2"] = pl.Part(second, model=pl.Output("stage1"), data=data)
     return pl.Pipeline(parts=parts)
 

@@ -7,6 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 import palaestra as pl
+from palaestra.recipes.domains.fleming_r1.form import ASK
+
+CHECKS = 5  # answers of the checker, none of which is right where a label is doubted
+CHECK = "{prompt}\n\n" + ASK
 
 
 def mixture(
@@ -44,11 +48,15 @@ class FailureMix:
     tried `samples` times each; at most `failed` right answers are a failure. The state holds the mixture,
     so a resumed run goes on with it.
 
+    Where there is a `checker`, each failed problem is put to it, and one that it fails at in all of 5 answers is set
+    aside, as its label may be wrong: it is listed in written/checked.failed.jsonl for a person to read.
+
     Args:
         base: all that is solved is kept, and failures up to the ratio; else the other way round.
         every: draws; 0 = the pool is tried once.
         problems: None = all, 512 of a source without an end.
         mine: False = as many problems of the pool at random: the control.
+        checker: a strong model, which is not told the answer; None = labels are believed.
     """
 
     ratio: tuple[int, int] = (2, 1)
@@ -58,6 +66,7 @@ class FailureMix:
     problems: int | None = None
     base: bool = False
     mine: bool = True
+    checker: pl.Source | None = None
 
     async def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
@@ -89,6 +98,14 @@ class FailureMix:
         known = [(i, r) for i, r in zip(numbers, rate_N.tolist(), strict=True) if np.isfinite(r)]
         limit = self.failed / self.samples + 1e-9
         wrong, right = [i for i, r in known if r <= limit], [i for i, r in known if r > limit]
+        state, doubted = await self.check(ctx, key, wrong, state)
+        numbers = [i for i in numbers if i not in doubted]
+        if not numbers:
+            raise pl.UserError(
+                "fleming-r1: the policy fails at every problem of the pool, and so does the checker: name a stronger "
+                "one, or leave checker= out"
+            )
+        wrong = [i for i in wrong if i not in doubted]
         rng = pl.rng_of((*key, "mixture"))
         hard, easy = mixture(wrong, right, self.ratio, self.base, rng)
         never = sum(r == 0 for _, r in known)
@@ -101,8 +118,28 @@ class FailureMix:
             hard, easy = [], [numbers[i] for i in pool]
             told = f"{len(easy)} are drawn at random"
         ctx.say(
-            f"fleming-r1: of {len(known)} problems tried {self.samples} times, {len(wrong)} fail and "
+            f"fleming-r1: of {len(known)} problems tried {self.samples} times, {len(wrong) + len(doubted)} fail and "
             f"{never} are never solved; {told}"
         )
         mixed = [*((i, 1) for i in hard), *((i, 0) for i in easy)]
         return {**state, "mixed": mixed, "cursor": 0, "tried": state.get("tried", 0) + 1}
+
+    async def check(
+        self, ctx: pl.Context, key: pl.Key, wrong: Sequence[int], state: pl.State
+    ) -> tuple[pl.State, set[int]]:
+        """The state with what the checker answered, and the failed problems whose label it doubts."""
+        if self.checker is None or not wrong:
+            return state, set()
+        tasks = [ctx.bench.tasks.task("train", i) for i in wrong]
+        ask = pl.curriculum.WrittenColumn(
+            "checked", CHECK, (self.checker,), solved=True, tries=CHECKS, keep=True,
+            source=lambda ctx, key, n, state: (tasks, state),
+        )  # fmt: skip
+        checked, told = await ask(ctx, (*key, "check"), len(tasks), state.get("checks", {}))
+        doubted = {i for i, t in zip(wrong, checked, strict=True) if not t.meta.get("checked")}
+        if doubted:
+            ctx.say(
+                f"fleming-r1: {len(doubted)} of {len(wrong)} failed problems are set aside, as the checker was never "
+                f"right in {CHECKS} answers either; see written/checked.failed.jsonl, and read their labels"
+            )
+        return {**state, "checks": told}, doubted

@@ -2,7 +2,9 @@
 from poses whether the task is done; what is judged to fail is planned again with a report (arXiv:2503.21969).
 
     planner     a Python program that calls primitives, each of which moves a whole object; its thoughts are comments
-    co-planner  a function that the program calls and does not define, up to 4 of a program
+    co-planners one writes functions that the program calls and does not define, up to 4 of a program; four answer in
+                words what it asks while it runs, parse_obj_name("the block at the far left"), parse_position,
+                parse_question and transform_shape_pts, each by a program of the poses at that moment
     reporter    a program of poses that sets judge, and three lines: what differs, which step, what to do
 
 A program runs in the sandbox alone. At each primitive it pauses, the world carries the call out, and the program runs
@@ -43,7 +45,8 @@ none, as the judge's program breaks or sets no bool, the task ends as `unjudged`
 `recovered` is the share of tasks that fail at first and are done in the end. `precision` and `recall` are those of
 the reporter's "done"; `expected` is what `first`, the success of one attempt, and its judgments would give if
 attempts were independent, s_k = p (1 - a) + (p a + (1 - p) n) s_(k-1), with n of failures noticed and a of successes
-taken for failures. `flip` turns a share of its judgments. `--steps` attempts four tasks for each at most.
+taken for failures. `flip` turns a share of its judgments. `--steps` attempts four tasks for each at most. `answers` is
+how often co-planners answered in words, of a task; co_planners=false leaves these four out.
 
 `palaestra train dahlia`, seed 0, 20 tasks, one of each kind, with the script: 0.40 are done at one attempt (standard
 error 0.11), 0.90 with the reporter, 0.55 with its judgment alone, 0.50 with as many attempts, 1.6, at random, and 0.90
@@ -92,7 +95,7 @@ CARD = pl.Card(
             pl.needs.NeededModel(
                 "co-planner",
                 "helper",
-                "writes functions that a program calls and does not define",
+                "writes functions that a program calls and does not define, and answers what it asks in words",
                 inert=None,
                 example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the one that is asked for programs",
@@ -121,8 +124,8 @@ CARD = pl.Card(
     "themselves, or a wrong plan is repeated whatever is reported, it only costs calls.",
     lacks=(
         "The reporter reads poses, no pictures, and no robot, PyBullet, CLIPort or LoHoRavens task was run.",
-        "There is one co-planner, which writes missing functions; those that parse names, positions and questions or "
-        "transform shapes are not roles of their own.",
+        "Co-planners are told the poses and no examples; the script of the default asks none of those that answer in "
+        "words.",
         "By default no language model is asked but a script that knows the table; its planner does careless programs "
         "first and careful ones after a report, and its reporter is always right, so its numbers show that the loop "
         "works, not that a model recovers.",
@@ -143,6 +146,7 @@ def build(
     retry: Retry = "continue",
     flip: float = 0.0,
     tasks: int = 0,
+    co_planners: bool = True,
 ) -> JudgeAttempts:
     """`asked` writes programs for tasks of `instructions` in the world `sim`, FILE.py:NAME, or at a table
     whose grasps `fail`, with tasks of one `kind`; see `JudgeAttempts`.
@@ -158,6 +162,7 @@ def build(
         retry=retry,
         flip=flip,
         tasks=tasks,
+        co_planners=co_planners,
     )
 
 

@@ -27,6 +27,7 @@ SHARES = (
     "acts",
     "errors",
     "helpers",
+    "answers",
     "fallbacks",
     "unjudged",
 )
@@ -38,13 +39,15 @@ class JudgeAttempts:
 
     Args:
         asked: who plans, and reports unless `reporter` does; None = nobody, which is refused.
-        helper: who writes functions that a program calls and does not define; None = who plans.
+        helper: who writes functions that a program calls and does not define, and answers what it asks in words;
+            None = who plans.
         instructions: FILE.jsonl, a task a line with "instruction" and whatever the world's success test
             reads; "" = tasks of the world's own.
         attempts: at a task, at most.
         retry: where the next attempt begins: things put back as they were, or where they are.
         flip: share of the reporter's judgments that are turned, to see what a worse judge does.
         tasks: that are attempted; 0 = all of `instructions`, and 20 of a world's own.
+        co_planners: whether programs may ask `CO_PLANNERS` in words while they run.
     """
 
     asked: pl.Source | None = None
@@ -57,6 +60,7 @@ class JudgeAttempts:
     retry: Retry = "continue"
     flip: float = 0.0
     tasks: int = 20
+    co_planners: bool = True
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.tasks < 0 or not 0 <= self.flip <= 1:
@@ -260,7 +264,9 @@ class TaskArms:
         program, row = self.program, self.rows[i]
         key = ("dahlia", self.ctx.seed, i)
         start = lambda: program.world.reset(row, pl.rng_of((*key, "start")))
-        roles = TaskRoles(self.ctx, program.world, self.sources, row["instruction"])
+        roles = TaskRoles(
+            self.ctx, program.world, self.sources, row["instruction"], program.co_planners
+        )
         state, judged, trace = start(), list[tuple[bool, bool]](), list[Any]()
         first, words, errors, acts, unjudged = False, "", 0, 0, 0
         attempt = 0
@@ -273,8 +279,9 @@ class TaskArms:
             if plan.code:
                 rng = pl.rng_of((*key, "attempt", attempt))
                 ran = await run_plan(
-                    program.world, state, row["instruction"], plan.code, rng, plan.helpers
-                )
+                    program.world, state, row["instruction"], plan.code, rng, plan.helpers,
+                    told=roles.told, answers=roles.answer,
+                )  # fmt: skip
             state, acts, errors = ran.state, acts + len(ran.calls), errors + bool(ran.error)
             true = bool(program.world.success(state, row))
             first = first or (attempt == 1 and true)
@@ -305,6 +312,7 @@ class TaskArms:
             "acts": acts,
             "errors": errors,
             "helpers": roles.helpers,
+            "answers": roles.answers,
             "fallbacks": roles.fallbacks,
             "unjudged": unjudged,
             "judged": judged,

@@ -7,13 +7,27 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field, field_validator
 
 import palaestra as pl
-from palaestra.recipes.llm4rl.dahlia.sandboxed import parameters_of, plain_code, undefined_calls
+from palaestra.recipes.llm4rl.dahlia.sandboxed import (
+    parameters_of,
+    plain_code,
+    run_answer,
+    undefined_calls,
+)
 from palaestra.recipes.llm4rl.dahlia.tabletop import ManipulationWorld
 
 M = TypeVar("M", bound=BaseModel)
 ASKS = 3  # a reply, and two repairs
 HELPERS = 4  # functions of a program that are written for it
 GIVEN = ("poses", "instruction")
+# what a program may ask co-planners while it runs, each in words (released code: LMPs of these names)
+CO_PLANNERS: Mapping[str, str] = {
+    "parse_obj_name": "parse_obj_name(description): the name of the object that is described, or a list of names",
+    "parse_position": "parse_position(description): the position that is described, as poses() tells positions",
+    "parse_question": "parse_question(question): the answer to a question about where things are: a truth value, "
+    "a number, a text or a list",
+    "transform_shape_pts": "transform_shape_pts(description, points): a list of points, moved, turned or scaled as "
+    "is described",
+}
 
 
 class ProgramReply(BaseModel):
@@ -34,6 +48,17 @@ class HelperReply(BaseModel):
     function: str = Field(min_length=1)
 
     @field_validator("function")
+    @classmethod
+    def python(cls, text: str) -> str:
+        return plain_code(text)
+
+
+class AnswerReply(BaseModel):
+    """A program that sets `answer`: what a co-planner says."""
+
+    program: str = Field(min_length=1)
+
+    @field_validator("program")
     @classmethod
     def python(cls, text: str) -> str:
         return plain_code(text)
@@ -76,6 +101,15 @@ A program for the task "{instruction}" calls {name}, which nobody has defined:
 
 Write this function in Python. It may call the primitives and poses(). Answer with {{"function": "def {name}(...): ..."}}."""
 
+ANSWER = """{about}
+
+A program for the task "{instruction}" asks {call}.
+{meaning}
+poses: {poses}
+
+Write a Python program that sets `answer` from poses() and {names}: plain data. No imports, no primitives. \
+Answer with {{"program": "answer = ..."}}."""
+
 REPORTER = """{about}
 
 A robot was told: {instruction}
@@ -90,8 +124,13 @@ lines for who plans, for the case that it is not done: what differs, which step 
 Answer with {{"judge": "judge = ...", "report": ["...", "...", "..."]}}."""
 
 
-def spell(world: ManipulationWorld) -> str:
-    return "\n".join(f"- {text}" for text in world.primitives.values())
+def spell(world: ManipulationWorld, told: Mapping[str, str]) -> str:
+    """Primitives, and the co-planners of a program."""
+    lines = [f"- {text}" for text in world.primitives.values()]
+    if told:
+        lines += ["Questions in words, which others answer from the poses while the program runs:"]
+        lines += [f"- {text}" for text in told.values()]
+    return "\n".join(lines)
 
 
 @pl.value_class
@@ -111,10 +150,17 @@ class TaskRoles:
         world: ManipulationWorld,
         sources: Mapping[str, pl.Source],
         instruction: str,
+        co_planners: bool = True,
     ):
         self.ctx, self.world, self.sources, self.instruction = ctx, world, sources, instruction
         self.talk: tuple[pl.Message, ...] = ()
-        self.calls = self.helpers = self.fallbacks = 0
+        self.calls = self.helpers = self.answers = self.fallbacks = 0
+        # a world's own primitive of such a name is what programs call
+        self.told = (
+            {n: text for n, text in CO_PLANNERS.items() if n not in world.primitives}
+            if co_planners
+            else {}
+        )
 
     async def _ask(self, role: str, messages: Sequence[pl.Message], form: type[M]) -> M | None:
         """The reply; None where none fits, which is counted."""
@@ -138,7 +184,7 @@ class TaskRoles:
             example = str(getattr(self.world, "example", ""))
             text = PLANNER.format(
                 about=self.world.about,
-                primitives=spell(self.world),
+                primitives=spell(self.world, self.told),
                 example=f"\n{example}\n" if example else "",
                 instruction=self.instruction,
                 poses=json.dumps(poses),
@@ -155,14 +201,14 @@ class TaskRoles:
 
     async def complete(self, code: str) -> WrittenProgram:
         """The program, with functions that it calls and nobody defined."""
-        known, helpers = [*self.world.primitives, *GIVEN], list[str]()
+        known, helpers = [*self.world.primitives, *self.told, *GIVEN], list[str]()
         for _ in range(HELPERS):
             whole = "\n".join([*helpers, code])
             if not (missing := undefined_calls(whole, known)):
                 break
             text = HELPER.format(
                 about=self.world.about,
-                primitives=spell(self.world),
+                primitives=spell(self.world, self.told),
                 instruction=self.instruction,
                 name=missing[0],
                 program=whole,
@@ -175,6 +221,27 @@ class TaskRoles:
             self.helpers += 1
             helpers.insert(0, reply.function)
         return WrittenProgram(code=code, helpers=tuple(helpers))
+
+    async def answer(self, name: str, arguments: Sequence[Any], poses: Mapping[str, Any]) -> Any:
+        """What a co-planner says to a program that asks it. Raises ValueError, which the program hears, where
+        no reply fits, or the co-planner's own program ends in an error.
+        """
+        names = list(parameters_of(self.told[name]))
+        text = ANSWER.format(
+            about=self.world.about,
+            instruction=self.instruction,
+            call=f"{name}({', '.join(json.dumps(a) for a in arguments)})",
+            meaning=self.told[name],
+            poses=json.dumps(poses),
+            names=" and ".join(names),
+        )
+        reply = await self._ask("helper", pl.services.question_messages(text), AnswerReply)
+        if reply is None:
+            raise ValueError(f"nobody could answer {name}")
+        given = dict(zip(names, arguments, strict=True))
+        value = await run_answer(poses, self.instruction, plain_code(reply.program), given)
+        self.answers += 1
+        return value
 
     async def report(
         self,

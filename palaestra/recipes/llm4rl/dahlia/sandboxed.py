@@ -6,15 +6,17 @@ import builtins
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.dahlia.tabletop import ManipulationWorld
 
-ACTS = 40  # primitives of an attempt
+ACTS = 40  # primitives of an attempt, and questions to co-planners
+# (which co-planner, the arguments, the poses) to its answer; ValueError = it has none
+Answers: TypeAlias = Callable[[str, Sequence[Any], Mapping[str, Any]], Awaitable[Any]]
 RUN = """import contextlib, io, json, sys
 given = json.load(sys.stdin)
 wants, done = [], [0]
@@ -59,7 +61,14 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
         line = e.__traceback__.tb_next.tb_lineno if e.__traceback__.tb_next else 0
         error = f"{type(e).__name__} in line {line}: {e}"
 judge = names.get("judge")
-answer = {"wants": wants, "error": "" if wants else error[:400], "judge": judge if isinstance(judge, bool) else None}
+try:
+    value = json.loads(json.dumps(names.get("answer"))) if given.get("answer") else None
+except (TypeError, ValueError):
+    value, error = None, error or "answer is no plain data"
+answer = {
+    "wants": wants, "error": "" if wants else error[:400], "value": value,
+    "judge": judge if isinstance(judge, bool) else None,
+}
 print()
 print(given["mark"] + json.dumps(answer))
 """
@@ -160,7 +169,7 @@ async def _ask_sandbox(code: str, **given: Any) -> dict[str, Any]:
 
 
 def _broken(why: str) -> dict[str, Any]:
-    return {"wants": [], "error": f"the program ended by {why}", "judge": None}
+    return {"wants": [], "error": f"the program ended by {why}", "judge": None, "value": None}
 
 
 async def run_plan(
@@ -170,6 +179,8 @@ async def run_plan(
     code: str,
     rng: np.random.Generator,
     helpers: Sequence[str] = (),
+    told: Mapping[str, str] | None = None,
+    answers: Answers | None = None,
 ) -> ProgramRun:
     """Runs a program of primitives. It pauses at each one, which is carried out here, and is then run
     again with what came of all before it, so it sees the poses after each. Whatever a primitive raises is an
@@ -177,8 +188,10 @@ async def run_plan(
 
     Args:
         helpers: functions that are defined before, each a text of its own.
+        told: co-planners that a program may ask, by name with their signatures; `answers` has what they say.
     """
-    primitives = {n: parameters_of(s) for n, s in world.primitives.items()}
+    told = {} if answers is None else told or {}
+    primitives = {n: parameters_of(s) for n, s in {**told, **world.primitives}.items()}
     given = {"primitives": primitives, "helpers": list(helpers), "instruction": instruction}
     results, poses, calls = list[dict[str, Any]](), [plain_data(world.poses(state))], list[str]()
     while True:
@@ -188,9 +201,12 @@ async def run_plan(
         if len(calls) == ACTS:
             return ProgramRun(state=state, calls=tuple(calls), error=f"more than {ACTS} primitives")
         name, arguments = answer["wants"][0]
-        error, value = "", None
+        error, value, answered = "", None, answers if name in told else None
         try:
-            state, value = world.act(state, name, arguments, rng)
+            if answered is not None:
+                value = await answered(name, arguments, poses[-1])
+            else:
+                state, value = world.act(state, name, arguments, rng)
         except (pl.UserError, pl.Fault):
             raise
         except ValueError as wrong:
@@ -200,7 +216,29 @@ async def run_plan(
         results.append({"call": [name, arguments], "value": plain_data(value), "error": error})
         poses.append(plain_data(world.poses(state)))
         spelled = ", ".join(json.dumps(a) for a in arguments)
-        calls.append(f"{name}({spelled})" + (f": {error}" if error else ""))
+        said = f" = {json.dumps(value)}" if answered is not None and not error else ""
+        calls.append(f"{name}({spelled})" + (f": {error}" if error else said))
+
+
+async def run_answer(
+    poses: Mapping[str, Any], instruction: str, code: str, arguments: Mapping[str, Any]
+) -> Any:
+    """What a co-planner's program sets `answer` to, of poses and the `arguments` that it was asked with, which
+    it sees by their names. Raises ValueError for one that ends in an error or sets nothing.
+    """
+    given = "".join(f"{name} = {value!r}\n" for name, value in arguments.items())
+    ran = await _ask_sandbox(
+        code,
+        primitives={},
+        helpers=[given],
+        results=[],
+        poses=[plain_data(poses)],
+        instruction=instruction,
+        answer=True,
+    )
+    if ran["error"] or ran["value"] is None:
+        raise ValueError(ran["error"] or "no answer was set")
+    return ran["value"]
 
 
 async def run_judge(poses: Mapping[str, Any], instruction: str, code: str) -> bool | str:

@@ -76,6 +76,13 @@ def cut_segments(
     )
 
 
+def who_labels(human: Human, segments: Segments) -> tuple[tuple[str, ...], np.ndarray]:
+    """The people behind labels by name, and [n, A, S] which of them labels a segment."""
+    if isinstance(human, HumanTeam | SegmentLabels):
+        return human.names, human.who(segments)
+    return ("",), np.zeros(segments.alive.shape, int)
+
+
 @pl.stage
 class SimulatedHuman:
     """A person whose bias is known.
@@ -138,23 +145,45 @@ class OwnHuman:
         return np.clip(labels, -1, 1).reshape(segments.alive.shape)
 
 
+@pl.stage
+class HumanTeam:
+    """Several people, by name, who label games in turn: the first one the first game."""
+
+    people: Mapping[str, Human]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.people)
+
+    def who(self, segments: Segments) -> np.ndarray:
+        """[n, A, S]"""
+        n = len(segments.alive)
+        turn = np.arange(n) % len(self.people)
+        return np.broadcast_to(turn[:, None, None], segments.alive.shape)
+
+    def __call__(self, segments: Segments) -> np.ndarray:
+        labels = np.stack([label(segments) for label in self.people.values()])
+        return np.take_along_axis(labels, self.who(segments)[None], 0)[0]
+
+
 class SegmentLabels:
-    """Recorded labels, a line each: {"segment": {QUANTITY: number, ...}, "label": -1..1}. A segment
-    has the label of the nearest recorded one, distances in units of the recorded spread; a quantity
-    that a line lacks is taken for the recorded mean.
+    """Recorded labels, a line each: {"segment": {QUANTITY: number, ...}, "label": -1..1}, and "who" gave it
+    where there are several people. A segment has the label of the nearest recorded one, distances in units
+    of the recorded spread; a quantity that a line lacks is taken for the recorded mean.
     """
 
     def __init__(self, file: str, names: tuple[str, ...]):
-        rows, labels = list[list[float]](), list[float]()
+        rows, labels, people = list[list[float]](), list[float](), list[str]()
         try:
             lines = Path(file).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise pl.UserError(f"human={file}: {error}") from None
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                row, label = read_label(f"{file}:{number}", line, names)
+                row, label, who = read_label(f"{file}:{number}", line, names)
                 rows.append(row)
                 labels.append(label)
+                people.append(who)
         if not rows:
             raise pl.UserError(f"human={file} has no label")
         values = np.array(rows)
@@ -165,23 +194,37 @@ class SegmentLabels:
         spread = values.std(0)
         self.scale = np.where(spread > 0, spread, 1.0)
         self.rows, self.labels = (values - self.mean) / self.scale, np.array(labels)
+        self.names = tuple(dict.fromkeys(people))
+        self.people = np.array([self.names.index(p) for p in people])
+
+    def nearest(self, segments: Segments) -> np.ndarray:
+        """[n, A, S] the recorded label that counts for a segment."""
+        x = (segments.means.reshape(-1, len(self.scale)) - self.mean) / self.scale
+        rows = [int(np.square(self.rows - row).sum(1).argmin()) for row in x]
+        return np.array(rows, int).reshape(segments.alive.shape)
+
+    def who(self, segments: Segments) -> np.ndarray:
+        """[n, A, S]"""
+        return self.people[self.nearest(segments)]
 
     def __call__(self, segments: Segments) -> np.ndarray:
-        x = (segments.means.reshape(-1, len(self.scale)) - self.mean) / self.scale
-        nearest = [int(np.square(self.rows - row).sum(1).argmin()) for row in x]
-        return self.labels[nearest].reshape(segments.alive.shape)
+        return self.labels[self.nearest(segments)]
 
 
-def read_label(where: str, line: str, names: tuple[str, ...]) -> tuple[list[float], float]:
-    """The quantities of a line in the order of `names`, NaN for one that it lacks, and its label."""
+def read_label(where: str, line: str, names: tuple[str, ...]) -> tuple[list[float], float, str]:
+    """The quantities of a line in the order of `names`, NaN for one that it lacks, its label, and who gave
+    it, "" = nobody says.
+    """
     try:
         record: Any = json.loads(line)
-        segment, label = record["segment"], float(record["label"])
+        segment, label, who = record["segment"], float(record["label"]), record.get("who", "")
+        if not isinstance(who, str | int):
+            raise ValueError(f'"who" is a name, not {who!r}')
         unknown = [n for n in segment if n not in names]
         row = [float(segment[n]) if n in segment else np.nan for n in names]
     except (ValueError, KeyError, TypeError) as error:
         raise pl.UserError(
-            f'{where}: a line is {{"segment": {{NAME: number}}, "label": number}}; {error}'
+            f'{where}: a line is {{"segment": {{NAME: number}}, "label": number, "who": NAME}}; {error}'
         ) from None
     if unknown or not any(map(np.isfinite, row)):
         raise pl.UserError(
@@ -189,4 +232,4 @@ def read_label(where: str, line: str, names: tuple[str, ...]) -> tuple[list[floa
         )
     if not -1 <= label <= 1:
         raise pl.UserError(f"{where}: the label {label:g} is not from -1 to 1")
-    return row, label
+    return row, label, str(who)

@@ -1,6 +1,8 @@
 """Feedback that is corrected before it shapes a reward, and the arms in which that is compared."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,11 +13,13 @@ from palaestra.recipes.llm4rl.llm_hfbf.humans import (
     BIASES,
     WRONG,
     Human,
+    HumanTeam,
     OwnHuman,
     SegmentLabels,
     Segments,
     SimulatedHuman,
     cut_segments,
+    who_labels,
 )
 
 Feedback = Literal["corrected", "model", "human"]
@@ -79,12 +83,14 @@ class CorrectFeedback:
 
     Args:
         asked: who judges labels; None = nobody, which is refused.
-        human: a bias of `BIASES`, FILE.py:NAME or FILE.jsonl.
+        human: a bias of `BIASES`, FILE.py:NAME or FILE.jsonl; several with commas label games in turn.
         feedback: of the guided arm: the person's labels "corrected" by the model, the "model" alone, or
             the "human" alone, where nobody is asked.
         potential: F = gamma Phi(s') - Phi(s), Phi a linear fit of the labels, in the place of f.
         calls: situations that an arm asks about at most.
         segment: steps.
+        edge: a simulator of edge cases, with the same observations and actions, on which every arm is measured
+            too and nobody trains; None = there is none.
     """
 
     asked: pl.Source | None = None
@@ -97,9 +103,15 @@ class CorrectFeedback:
     segment: int = 10
     steps: int = 60_000
     games: int = 256
+    edge: pl.control.Simulator | None = None
     learner: pl.control.PPO = pl.control.PPO(games=32, bootstrap=True)
 
     def __post_init__(self) -> None:
+        sizes = lambda sim: (sim.agents, sim.observation, sim.actions)
+        if self.edge is not None and sizes(self.edge) != sizes(self.sim):
+            raise pl.UserError(
+                "llm-hfbf: the simulator of edge= has other agents, observations or actions than that of sim="
+            )
         if min(self.calls, self.games) < 2 or min(self.segment, self.steps) < 1:
             raise pl.UserError(
                 "llm-hfbf: calls and games are 2 or more, segment and steps 1 or more"
@@ -128,6 +140,9 @@ class CorrectFeedback:
             "human": setting.arm("human", human, None),
             "guide": setting.arm("guide", human, guide),
         }
+        if self.feedback == "corrected":
+            alone = replace(setting, program=replace(self, feedback="model"))
+            arms["model"] = alone.arm("model", human, alone.guide())
         if guide is not None:
             arms["shuffled"] = setting.arm("shuffled", human, pl.control.ShuffledGuide(guide))
         arms["oracle"] = setting.arm("oracle", unbiased, None)
@@ -164,18 +179,30 @@ class FeedbackSetting:
         return cut_segments(paths, columns, self.program.segment, self.program.sim.actions)
 
     def people(self) -> tuple[Human, Human]:
-        """The person of the run, and one without bias."""
-        segments, human = self.segments(self.sample), self.program.human
+        """The person of the run, or several, and one without bias."""
+        segments = self.segments(self.sample)
         true = segments.true[segments.alive]
         fastest = max((q.high for n, q in self.words.declared.items() if n == "speed"), default=1.0)
         simulated = lambda bias: SimulatedHuman(
             bias, float(true.mean()), float(true.std()) or 1.0, fastest, (*self.key, "human")
         )
-        if human in BIASES:
-            return simulated(human), simulated("unbiased")
-        if human.endswith(".jsonl"):
-            return SegmentLabels(human, segments.names), simulated("unbiased")
-        return OwnHuman(pl.tasks.load(human, "function"), human), simulated("unbiased")
+
+        def person(human: str) -> Human:
+            if human in BIASES:
+                return simulated(human)
+            if human.endswith(".jsonl"):
+                return SegmentLabels(human, segments.names)
+            return OwnHuman(pl.tasks.load(human, "function"), human)
+
+        names = people_of(self.program.human)
+        if len(names) == 1:
+            return person(names[0]), simulated("unbiased")
+        short = [
+            name.rpartition(":")[2].removesuffix(".jsonl").rpartition("/")[2] for name in names
+        ]
+        known = names if len(set(short)) < len(short) else short
+        team = {own: person(name) for own, name in zip(known, names, strict=True)}
+        return HumanTeam(team), simulated("unbiased")
 
     def guide(self) -> pl.control.ChatGuide:
         """Who is asked about a situation: the levels of a segment, and behind them its label."""
@@ -236,6 +263,13 @@ class FeedbackSetting:
                 program.sim, policy.act, given, program.games, self.key
             )
             numbers["ended_early"] = float(played["over"].any(1).mean())
+            if program.edge is not None:
+                hard = pl.control.play_games(
+                    program.edge, policy.act, program.games, (*self.key, "edge")
+                )
+                paid = pl.control.returns_of(hard)
+                numbers["edge_return"] = float(paid.mean())
+                numbers["edge_error"] = pl.stats.standard_error(paid)
             curve = [{k: x[k] for k in ("env_steps", "reward", "corrected")} for x in lines]
             return {
                 **numbers,
@@ -250,8 +284,8 @@ class FeedbackSetting:
 class ShapedFeedback:
     """The rewards of an arm: r + weight f, f the label of the segment that a step is in.
 
-    What the model was not asked about is the person's own label, and counts less where the person is
-    often flagged: times the trust where that is below a half.
+    What the model was not asked about is the person's own label, and counts less where this person is
+    often flagged: times the trust in them where that is below a half.
     """
 
     def __init__(self, setting: FeedbackSetting, human: Human | None, guide: Any):
@@ -259,7 +293,7 @@ class ShapedFeedback:
         self.corrected = (
             0.0  # how far the labels of the last games were moved by what could be read
         )
-        self.labels = self.flags = 0
+        self.labels, self.flags = Counter[str](), Counter[str]()  # by person
         self.read: Any = True  # [n, A, S] whether what the model answered could be read
         self.seen = np.zeros((0, setting.program.sim.observation + 1))
         self.given = np.zeros(0)
@@ -287,12 +321,20 @@ class ShapedFeedback:
         self.read = guidance[..., FLAG] != NOT_READ
         if self.setting.program.feedback == "model":  # which sees nobody's label
             label = 0 * label
-        known = guidance[..., FLAG][segments.alive]
-        self.labels, self.flags = self.labels + known.size, self.flags + int((known == 1).sum())
-        believed = trust(self.flags, self.labels)
+        assert self.human is not None
+        names, who = who_labels(self.human, segments)
+        for i, name in enumerate(names):
+            known = guidance[..., FLAG][segments.alive & (who == i)]
+            self.labels[name] += known.size
+            self.flags[name] += int((known == 1).sum())
+        believed = np.array([self.trust(name) for name in names])[who]
         flagged = guidance[..., FLAG] > 0
         mixed = mix(label, guidance)
-        return np.where(flagged, mixed, mixed * (believed if believed < 0.5 else 1.0))
+        return np.where(flagged, mixed, mixed * np.where(believed < 0.5, believed, 1.0))
+
+    def trust(self, name: str) -> float:
+        """How far a person is believed."""
+        return trust(self.flags[name], self.labels[name])
 
     def __call__(self, paths: pl.control.Paths) -> np.ndarray:
         program, reward = self.setting.program, paths["reward"]
@@ -327,6 +369,9 @@ class ShapedFeedback:
         numbers: dict[str, Any] = {"corrected": self.corrected}
         if self.advisor is None or self.human is None:
             return numbers
+        numbers |= {k.removeprefix("guide/"): v for k, v in self.advisor.numbers().items()}
+        if self.setting.program.feedback == "model":  # which flags nobody's labels
+            return numbers
         segments = self.setting.segments(paths)
         label = self.human(segments)
         flagged = (self.advisor(self.setting.situations(segments, label))[..., FLAG] == 1)[
@@ -337,12 +382,25 @@ class ShapedFeedback:
         both = float((flagged & biased).sum())
         return {
             **numbers,
-            **{k.removeprefix("guide/"): v for k, v in self.advisor.numbers().items()},
             "flagged": float(flagged.mean()),
             "precision": both / max(1, flagged.sum()),
             "recall": both / max(1, biased.sum()),
-            "trust": trust(self.flags, self.labels),
+            "trust": min(map(self.trust, self.labels), default=trust(0, 0)),
+            **{f"trust_{name}": self.trust(name) for name in self.labels if len(self.labels) > 1},
         }
+
+
+def people_of(human: str) -> list[str]:
+    """The names of `human`, several with commas. Raises UserError for one that is nobody, or twice there."""
+    names = [name.strip() for name in human.split(",") if name.strip()]
+    for name in names:
+        if name not in BIASES and not name.endswith(".jsonl") and ".py:" not in name:
+            raise pl.UserError(
+                f"human={name}: it is one of {', '.join(BIASES)}, FILE.py:NAME or FILE.jsonl"
+            )
+    if not names or len(set(names)) < len(names):
+        raise pl.UserError(f"human={human}: name one person, or different ones with commas")
+    return names
 
 
 def with_one(obs: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ of letters and so decides nothing; it is left out. It orders options once, befor
 this is the same as a fresh order at every draw. There the visual encoder is trained too;
 'rl.rates={tower=0}' and 'sft.rates={tower=0}' freeze it.
 
-On the built-in clips (no argument; seed 0, 90 held-out problems, of which the start solves 33%, 23% and 23% at
+On the built-in kitchens (no argument; seed 0, 90 held-out problems, of which the start solves 33%, 23% and 23% at
 levels 1 to 3) 20 steps of the arm sft, 320 fresh clips, gave 60%, 43% and 27%; 20 steps of grpo-fixed, 80 clips
 with 8 answers each, 43%, 33% and 27%; sft-answers 23%, 17% and 13%, which is chance. So here imitation of a
 rationale was ahead of rewards at levels 1 and 2, no difference being certain with 30 problems a level. No model
@@ -78,7 +78,7 @@ CARD = pl.Card(
         samples=8,
         lr=1e-6,
     ),
-    task="clips",
+    task="kitchens",
     needs=pl.needs.Requirements(
         columns=(
             pl.needs.NeededColumn(
@@ -276,8 +276,8 @@ def embedded(
     )
     return pl.Pipeline(
         parts={
-            "look": pl.warm(seeing(look_steps, 32), "clips(asks=now)"),
-            "shown": pl.warm(seeing(shown_steps, 16), "clips", model=pl.Output("look")),
-            "study": pl.Part(study, model=pl.Output("shown"), task="clips"),
+            "look": pl.warm(seeing(look_steps, 32), "kitchens(asks=now)"),
+            "shown": pl.warm(seeing(shown_steps, 16), "kitchens", model=pl.Output("look")),
+            "study": pl.Part(study, model=pl.Output("shown"), task="kitchens"),
         }
     )

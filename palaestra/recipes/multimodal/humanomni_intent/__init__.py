@@ -1,0 +1,211 @@
+"""HumanOmniV2: what is seen and heard is written down first, and judged apart from the thoughts and the answer.
+
+    <context>what is seen and heard</context><think>...</think><answer>...</answer>
+
+    A_t = (r - mean r) + 1[t in context] (c - mean c) + 1[t in think] (l - mean l),    r = format + accuracy
+
+over the answers of a question, without division by the deviation. A judge scores 0, 1, 2, 4 or 5 fifths for c, how
+much of the reference the context covers, and one fifth for each of five questions about the thoughts for l. The loss
+is a mean over tokens, clipped at 0.2, with k3 KL whose weight falls from 0.04 to 0.01 in the first half of a run.
+Accuracy goes by `problem_type`: multiple choice, numerical, ocr, regression, yes/no, multi-label, free-form.
+
+    palaestra train humanomni-intent --data scenes.jsonl --model DIR judge=endpoint(url='http://HOST:PORT/v1',model='NAME')
+
+A row is {"image": "1.png", "audio": "1.wav", "prompt": "What is meant? A praise B irony", "answer": "B",
+"problem_type": "multiple choice", "context": "She smiles, and her voice falls."}. Without `judge` the policy's start,
+frozen, is the judge. `start=shown` first imitates the column `demonstration`. `finish=True` then trains on format
+and accuracy alone, with two updates a batch. `pool` keeps tasks that the start solves at times.
+
+The released trainer computes the advantages of context and thoughts from the whole reward, so that the judge's scores
+never reach the gradient, and finds tokens by fixed ids: `spans=released` is the first of these faults. Here tokens are
+found by their offsets in the text. `spans=everywhere` adds context and logic to all tokens, `spans=none` leaves them
+out, `shuffled=True` gives answers the grades of others. `media` and `question` are those of training, see
+`pl.tasks.MediaControl`; the exam asks without media, with others', and without the question.
+
+Deviation: a judge that cannot be reached makes an answer an error here, and 0 in the released code.
+
+On the embedded problem (`--task intents`) a face and a voice decide what is meant, and a topic suggests it in six of
+ten questions; `--exams intents(shortcut=0)` asks those that the topic gets wrong.
+"""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import palaestra as pl
+
+from .rewards import HalfKnown, OmniReward, Spans, span_credit
+
+CARD = pl.Card(
+    title="Context and logical rewards for omni-modal reasoning (IntentBench)",
+    claim="Rewards for the context that a model writes down and for its logic make answers about people in videos better "
+    "than a reward for the answer alone, which leads to shortcuts.",
+    source="released code (HumanMLLM/HumanOmniV2: rewards, rubrics, trainer, scripts, filter) and the abstract",
+    size=pl.Size(
+        setting="Qwen2.5-Omni-7B thinker, 8 answers of 1,024 tokens, KL 0.04 to 0.01; IntentBench, Daily-Omni, WorldSense",
+        model="qwen2.5-7b",
+        samples=8,
+        tokens=1024,
+    ),
+    task="intents",
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                (
+                    "What is 17 + 25? A 42 B 43",
+                    "What is 8 + 31? A 38 B 39",
+                    "What is 40 + 9? A 50 B 49",
+                ),
+                "the question, or `messages`, a chat; its media are in `image`, `images`, `audio` or `audios`",
+            ),
+            pl.needs.NeededColumn(
+                "answer", "any", ("A", "B", "B"), "the right answer, as `problem_type` says"
+            ),
+            pl.needs.NeededColumn(
+                "problem_type",
+                "text",
+                ("multiple choice",),
+                "multiple choice, numerical, ocr, regression, yes/no, multi-label or free-form",
+                otherwise="it is a multiple choice",
+            ),
+            pl.needs.NeededColumn(
+                "context",
+                "text",
+                ("Two numbers are added, 17 and 25.", "8 and 31 are added.", "40 and 9 are added."),
+                "what is seen and heard, in words, which contexts are compared with",
+                otherwise="its context is worth 0",
+            ),
+            pl.needs.NeededColumn(
+                "demonstration",
+                "text",
+                (
+                    "<context>17 and 25</context><think>sum</think><answer>A</answer>",
+                    "<context>8 and 31</context><think>sum</think><answer>B</answer>",
+                    "<context>40 and 9</context><think>sum</think><answer>B</answer>",
+                ),
+                "an answer in the form, which is imitated first",
+                when={"start": ("shown",)},
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "judge",
+                "judge",
+                "grades what was written of the context, the thoughts, and free answers",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="the policy's start, frozen, is the judge",
+            ),
+        ),
+        own={
+            "samples": 2,
+            "exam": 0,
+            "endpoint": "[[4]]",
+            "schedule.prompts": 2,
+            "max_tokens": 12,
+        },
+    ),
+    use="It helps where answers can be guessed from the words and somebody wrote down what the media show; contexts without "
+    "a reference are worth nothing.",
+    lacks=(
+        "IntentBench, Daily-Omni and WorldSense are not there, and videos are read as pictures.",
+        "Models of the hub that hear are not read here: a text model gets small eyes and ears, which are trained from "
+        "nothing; they go on learning in RL, where the paper's are frozen.",
+        "The data of the paper, and how its contexts were written, are not there.",
+    ),
+)
+FORM = (
+    "First write what you see and hear in <context></context>, then reason in <think></think>, then write the answer "
+    "in <answer></answer>."
+)
+SENSES = ("eyes", "ears")
+
+
+def build(
+    judge: pl.Source | None = None,
+    spans: Spans = "own",
+    gated: bool = False,
+    shuffled: bool = False,
+    samples: int = 8,
+    kl: float = 0.04,
+    decay: int = 25,
+    pool: int = 0,
+    media: pl.tasks.Media = "kept",
+    question: bool = True,
+    start: Literal["as-is", "shown"] = "as-is",
+    shown: int = 200,
+    finish: bool = False,
+    exam: int = 64,
+) -> pl.Recipe | pl.Pipeline:
+    """`kl` falls to a quarter over `decay` steps, half of the run. `pool` tasks are tried by the start, and those kept
+    that it solves at times; 0 = all are drawn. `exam` held-out questions are asked in each way of `pl.run.MediaExam`;
+    0 = none.
+    """
+    frozen = {} if judge else {"judge": "policy"}
+    reward = OmniReward(judge or pl.LocalModel("judge"), gated, shuffled)
+    draw = pl.tasks.ControlledDraw(pl.Shuffled(), pl.tasks.MediaControl(media, question))
+    learned = pl.vary(
+        pl.recipe("grpo", kl=kl),
+        draw=HalfKnown(draw, pool) if pool else draw,
+        collect=pl.links(
+            pl.Sample(n=samples),
+            pl.Score(reward=reward),
+            pl.rollout.MarkSpans(("context", "think")),
+        ),
+        credit=pl.chain(pl.Center("group"), span_credit(spans)),
+        objective=pl.Clipped(reduce="tokens")
+        + pl.Linear(kl, kl / 4, decay) * pl.KL("k3", reduce="tokens"),
+        references={"ref": "policy", **frozen},
+        heads=SENSES,
+        instruction=FORM,
+        evaluate={"media": pl.run.MediaExam(n=exam)} if exam else {},
+    )
+    parts: dict[str, pl.Part] = {}
+    if start == "shown":
+        imitated = pl.vary(
+            pl.recipe("sft"),
+            heads=SENSES,
+            schedule=pl.Schedule(prompts=16, steps=shown),
+            optimiser=pl.AdamW(lr=2e-3, warmup=10),
+            instruction=FORM,
+        )
+        parts["shown"] = pl.warm(imitated)
+    if not parts and not finish:
+        return learned
+    parts["rl"] = pl.Part(learned, model=pl.Output("shown") if parts else None)
+    if finish:
+        plain = pl.vary(
+            learned,
+            collect=pl.links(
+                pl.Sample(n=samples), pl.Score(reward=replace(reward, gated=False, partly=False))
+            ),
+            credit=pl.Center("group"),
+            update=pl.Plain(epochs=2),
+        )
+        parts["finish"] = pl.Part(plain, model=pl.Output("rl"))
+    return pl.Pipeline(parts=parts)
+
+
+def embedded(
+    judge: pl.Source | None = None,
+    start: Literal["as-is", "shown"] = "shown",
+    shown: int = 60,
+    exam: int = 48,
+    **options: Any,
+) -> pl.Recipe | pl.Pipeline:
+    """On faces and voices, with a program for the judge that knows the scene. The small model first imitates the form."""
+    from .oracle import SceneJudge
+
+    program = judge or pl.Scripted(SceneJudge(), name="scene")
+    made = build(judge=program, start=start, shown=shown, exam=exam, **options)
+    size = pl.Schedule(prompts=8, steps=24)
+    if isinstance(made, pl.Recipe):
+        return pl.vary(made, schedule=size)
+    small = {
+        name: part
+        if name == "shown"
+        else replace(part, runnable=pl.vary(part.runnable, schedule=size))
+        for name, part in made.parts.items()
+    }
+    return pl.Pipeline(parts=small)

@@ -1,0 +1,112 @@
+"""The arms one after another from one start, each looked at; then encoders on a fresh language model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import palaestra as pl
+from palaestra.recipes.multimodal.pivot.arms import ARMS
+from palaestra.recipes.multimodal.pivot.findings import report
+from palaestra.recipes.multimodal.pivot.look import Look
+
+START = "start"
+
+
+@pl.stage
+class KeepStart:
+    """A program that trains nothing: its artifact "policy" is the model that all arms start from, with
+    eyes where it had none.
+    """
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        model = ctx.model("policy")
+        model.add_eyes()
+        folder = ctx.folder / "model"
+        pl.models.save(model, folder)
+        return pl.Result(artifacts={"policy": str(folder)})
+
+
+@pl.stage
+class PutEncoder:
+    """A program that trains nothing: its artifact "policy" is its own model with the encoder of the
+    model "encoder"; projector and language part stay.
+    """
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        model = ctx.model("policy")
+        model.add_eyes()
+        pl.models.put_encoder(ctx.model("encoder"), model)
+        folder = ctx.folder / "model"
+        pl.models.save(model, folder)
+        return pl.Result(artifacts={"policy": str(folder)})
+
+
+@pl.stage
+class Pivot:
+    """The study; see the package.
+
+    Args:
+        arms: recipes by name.
+        attach: whose encoders are put on the fresh model: "start" or names of arms.
+        fresh: the fresh vision-language model; "" = the start, whose language part and projector have
+            not been post-trained.
+        stages: how that learns, one after another: recipes by name.
+        look: how a model is looked at.
+    """
+
+    arms: Mapping[str, pl.Recipe]
+    attach: tuple[str, ...]
+    fresh: str
+    stages: Mapping[str, pl.Recipe]
+    look: Look
+    question: ClassVar[str] = "What does post-training do to the vision encoder?"
+
+    def __post_init__(self) -> None:
+        known = (START, *self.arms)
+        if odd := [n for n in self.attach if n not in known]:
+            raise pl.UserError(
+                f"attach: {odd[0]!r} is no arm of this run; name some of {', '.join(known)}"
+            )
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        if ctx.out is None:
+            raise pl.UserError("pivot keeps the models of its arms; give the run a folder")
+        folders = {START: (await ctx.once(START, KeepStart())).artifacts["policy"]}
+        for name, recipe in self.arms.items():
+            result = await ctx.once(name, recipe, folders[START])
+            folders[name] = result.artifacts["policy"]
+        looks = {n: await self._look(ctx, f"look-{n}", folders[n], folders[START]) for n in folders}
+        attached = {n: await self._attach(ctx, n, folders) for n in self.attach}
+        return pl.studies.publish(
+            ctx, report(self.question, looks, attached, ARMS, self.protocol())
+        )
+
+    def protocol(self) -> dict[str, str]:
+        schedule = next(iter(self.arms.values())).schedule
+        return {
+            "updates": f"{schedule.steps} of {schedule.prompts} items in each arm, the same items in the same order",
+            "probes": f"linear, fitted to {self.look.fitted} training pictures; the ridge is chosen alike for each",
+        }
+
+    async def _look(self, ctx: pl.Context, name: str, model: str, start: str) -> Mapping[str, Any]:
+        return (await ctx.once(name, self.look, model, {START: start})).metrics
+
+    async def _attach(
+        self, ctx: pl.Context, name: str, folders: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        """The encoder of an arm on the fresh model, which then learns around it."""
+        fresh = self.fresh or folders[START]
+        made = await ctx.once(f"on-{name}", PutEncoder(), fresh, {"encoder": folders[name]})
+        model = made.artifacts["policy"]
+        for stage, recipe in self.stages.items():
+            result = await ctx.once(f"{stage}-{name}", recipe, model)
+            model = result.artifacts["policy"]
+        look = pl.override(self.look, "probed", False)
+        return (await ctx.once(f"look-on-{name}", look, model)).metrics
+
+
+def names_of(text: str, known: Sequence[str], what: str) -> tuple[str, ...]:
+    """Names separated by commas, each once."""
+    names = tuple(dict.fromkeys(x.strip() for x in text.split(",") if x.strip()))
+    if odd := [n for n in names if n not in known]:
+        raise pl.UserError(f"{what}: {odd[0]!r} is unknown; name some of {', '.join(known)}")
+    return names

@@ -1,0 +1,220 @@
+"""The findings of a record are asked for one by one, until a diagnosis is stated.
+
+    user: age 54                      assistant: test HbA1c
+    user: HbA1c: abnormal             assistant: diagnose diabetes
+
+A finding is shown as `palaestra.tasks.clinical` reads it: "normal" or "abnormal" by its reference range, its
+value where there is none, or "not available". What may be said in a turn follows from the record:
+
+    record    tests that were not asked for and that the record answers, and diagnoses
+    all       tests that were not asked for, and diagnoses; of some the answer is "not available"
+    none      the model writes what it likes; a test that is asked for again, or a reply that cannot be read,
+              costs a turn
+
+A diagnosis can be chosen once a test was asked for, where there is one; in the last turn nothing else can. To
+draw actions until a valid one comes is to draw from the policy restricted to valid actions (`types.Choices`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal, get_args
+
+from palaestra.declared import declare
+from palaestra.errors import UserError
+from palaestra.types import (
+    Act,
+    Ask,
+    Frame,
+    Key,
+    Message,
+    Task,
+    need_at_least,
+    rng_of,
+    stage,
+    value_class,
+)
+from palaestra.verifiers.base import strip_thinking
+
+Restriction = Literal["record", "all", "none"]
+ACTION = re.compile(r"[\s*`>#-]*(test|diagnose)\b[\s:*`]*(.*?)[\s.*`]*", re.IGNORECASE)
+MISSING = "not available"
+TEST, DIAGNOSE = "test", "diagnose"
+USAGE = (
+    "Ask for one test in each message, or state the diagnosis. Write test NAME or diagnose NAME.\n"
+    "Tests: {tests}\nDiagnoses: {classes}"
+)
+
+
+@value_class
+class FindingsState:
+    """What was asked of a record so far, and what became of each turn."""
+
+    task: Task
+    asked: tuple[str, ...] = ()
+    outcomes: tuple[str, ...] = ()
+    diagnosis: str = ""  # "" = none was stated
+
+
+@declare(
+    facts=(
+        ("outcomes", tuple, "by turn, what became of it"),
+        ("tests_asked", tuple, "the tests that were asked for, in order"),
+        ("stated", str, 'the class that was stated; "" = none'),
+        "correct",
+        "answered",
+    ),
+    reads_columns=("findings",),
+)
+@stage
+class AskFindings:
+    """Pays 1 for the record's class, stated before `turns` are over, else 0.
+
+    The fact "outcomes" has a word for each turn: of a test "confirmed" where the record has its result and, if rows
+    list what was ordered, the list names it; "abnormal" where that result is abnormal too; else "unordered",
+    "missing" or "repeated". "unread" for a reply that is none of both, "right" or "wrong" for a diagnosis.
+
+    Args:
+        tests: names of the tests, as findings are keyed.
+        classes: (name, training records) of each class.
+        turns: messages of the model, the diagnosis included.
+        restrict: which replies can be said.
+        told: the first message lists tests and diagnoses, and replies begin with "test" or "diagnose"; 0 = names alone.
+    """
+
+    tests: tuple[str, ...]
+    classes: tuple[tuple[str, int], ...]
+    turns: int = 6
+    restrict: Restriction = "record"
+    told: bool = True
+    seats: tuple[str, ...] = ("policy",)
+    solved: ClassVar[float] = 1.0
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        need_at_least(self, turns=1)
+        if self.restrict not in get_args(Restriction):
+            raise UserError(
+                f"findings: restrict is one of {', '.join(get_args(Restriction))}, not {self.restrict!r}"
+            )
+        names = [n.casefold() for n in (*self.tests, *(c for c, _ in self.classes))]
+        if twice := [n for n in names if names.count(n) > 1]:
+            raise UserError(
+                f"findings: {twice[0]!r} names two of the tests and classes; give each a name of its own"
+            )
+
+    def reset(self, task: Task, key: Key) -> Frame:
+        *before, last = task.prompt
+        usage = USAGE.format(
+            tests=", ".join(self.tests), classes=", ".join(name for name, _ in self.classes)
+        )
+        text = f"{last.content}\n\n{usage}".strip() if self.told else last.content
+        return self._ask(FindingsState(task=task), (*before, replace(last, content=text)))
+
+    def step(self, state: FindingsState, acts: tuple[Act, ...], key: Key) -> Frame:
+        kind, name = self.read(acts[0].text)
+        answer = str(state.task.answer)
+        if kind == DIAGNOSE:
+            right = name == answer
+            state = replace(
+                state, diagnosis=name, outcomes=(*state.outcomes, "right" if right else "wrong")
+            )
+            return self._end(state, float(right))
+        if kind == TEST:
+            outcome, shown = self._answer(state, name)
+            asked = state.asked if outcome == "repeated" else (*state.asked, name)
+            state = replace(state, asked=asked, outcomes=(*state.outcomes, outcome))
+        else:
+            state = replace(state, outcomes=(*state.outcomes, "unread"))
+            shown = "?"
+        if len(state.outcomes) >= self.turns:
+            return self._end(state, 0.0)
+        return self._ask(state, (Message(role="user", content=shown),), {("policy", ""): 0.0})
+
+    def legal(self, state: FindingsState) -> tuple[str, ...]:
+        """The valid replies of a turn."""
+        findings = state.task.meta["findings"]
+        tests = [
+            t
+            for t in self.tests
+            if t not in state.asked and (t in findings or self.restrict != "record")
+        ]
+        if len(state.outcomes) + 1 >= self.turns:
+            tests = []
+        first = not state.asked and bool(tests)
+        classes = [] if first else [name for name, _ in self.classes]
+        return (*(self.say(TEST, t) for t in tests), *(self.say(DIAGNOSE, c) for c in classes))
+
+    def oracle(self, state: FindingsState) -> str:
+        """Asks for tests of the record in an order drawn by its name, one at least where there is one, and states its
+        class.
+        """
+        has = [t for t in self.tests if t in state.task.meta["findings"]]
+        rng = rng_of(("findings", state.task.id))
+        order = [has[int(i)] for i in rng.permutation(len(has))]
+        most = min(len(has), self.turns - 1)
+        wanted = int(rng.integers(1, most + 1)) if most > 0 else 0
+        left = [t for t in order if t not in state.asked]
+        if len(state.asked) < wanted and left:
+            return self.say(TEST, left[0])
+        return self.say(DIAGNOSE, str(state.task.answer))
+
+    def say(self, kind: str, name: str) -> str:
+        """A reply that the world reads so."""
+        return f"{kind} {name}" if self.told else name
+
+    def read(self, text: str) -> tuple[str, str]:
+        """What the first line of a reply asks for or states: ("test" | "diagnose" | "", name)."""
+        lines = [x for x in strip_thinking(text).strip().splitlines() if x.strip()] or [""]
+        match = ACTION.fullmatch(lines[0])
+        kinds = {TEST: self.tests, DIAGNOSE: tuple(name for name, _ in self.classes)}
+        wanted = lines[0].strip() if match is None else match[2]
+        for kind, names in kinds.items():
+            if match is None or match[1].lower() == kind:
+                same = [n for n in names if n.casefold() == wanted.casefold()]
+                if same:
+                    return kind, same[0]
+        return "", ""
+
+    def weights(self, least: float = 0.2, most: float = 5.0) -> Mapping[str, float]:
+        """By class w_c = N / (K n_c), within bounds, of the N training records, n_c of class c, of K classes."""
+        total = sum(n for _, n in self.classes)
+        k = len(self.classes)
+        return {name: min(most, max(least, total / (k * n))) for name, n in self.classes}
+
+    def _answer(self, state: FindingsState, name: str) -> tuple[str, str]:
+        """What becomes of a test, and what is said of it."""
+        if name in state.asked:
+            return "repeated", f"{name}: asked before"
+        meta = state.task.meta
+        if name not in meta["findings"]:
+            return "missing", f"{name}: {MISSING}"
+        shown = f"{name}: {meta['findings'][name]}"
+        ordered: Sequence[str] | None = meta.get("ordered")
+        if ordered is not None and name not in ordered:
+            return "unordered", shown
+        return "abnormal" if name in meta.get("abnormal", ()) else "confirmed", shown
+
+    def _facts(self, state: FindingsState) -> dict[str, object]:
+        return {
+            "outcomes": state.outcomes,
+            "tests_asked": state.asked,
+            "stated": state.diagnosis,
+            "answered": bool(state.diagnosis),
+            "correct": bool(state.diagnosis) and state.diagnosis == str(state.task.answer),
+        }
+
+    def _ask(
+        self,
+        state: FindingsState,
+        say: tuple[Message, ...],
+        pay: Mapping[tuple[str, str], float] | None = None,
+    ) -> Frame:
+        choices = None if self.restrict == "none" else self.legal(state)
+        ask = Ask(seat="policy", say=say, choices=choices)
+        return Frame(state=state, asks=(ask,), pay=pay or {}, facts=self._facts(state))
+
+    def _end(self, state: FindingsState, pay: float) -> Frame:
+        return Frame(state=state, pay={("policy", ""): pay}, facts=self._facts(state))

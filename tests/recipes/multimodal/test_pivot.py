@@ -1,0 +1,249 @@
+"""PIVOT: losses by hand, arms that differ in one thing, probes and maps with known answers, a user's file."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import numpy as np
+import palaestra as pl
+import pytest
+import torch
+from palaestra.errors import UserError
+from palaestra.pictures import Picture
+from palaestra.recipes.multimodal import pivot
+from palaestra.recipes.multimodal.pivot import arms, findings, look
+from palaestra.toys.scenes import KINDS, Figure, Scenes, draw_scene
+from palaestra.types import Message, Task
+
+from tests.objective.test_preference import batch_of
+
+PAIR, REF = (-10.0, -20.0), (-12.0, -18.0)  # log-probs of chosen and rejected, of the policy and the reference
+
+
+def test_losses_of_the_catalogue():
+    """m = .1 (2 - (-2)) = .4: loss .513015, weight .401312; the SFT loss of the same item is 10, of both replies 30."""
+    built = pivot.build(arms="sft,both,dpo")
+    batch, out = batch_of(PAIR, ref=REF, tokens=(2, 4))
+    losses = {n: r.learners["policy"].objective(out, batch)[0] for n, r in built.arms.items()}
+    assert losses["dpo"].item() == pytest.approx(0.513015, abs=1e-6)
+    assert (losses["sft"].item(), losses["both"].item()) == pytest.approx((10.0, 30.0))
+    (slope,) = torch.autograd.grad(losses["dpo"], out["logp"])
+    assert slope[:, 1].tolist() == pytest.approx([-0.0401312, 0.0401312], abs=1e-7)  # beta times the weight
+    (slope,) = torch.autograd.grad(losses["both"], out["logp"])
+    assert slope[0, 1:3].tolist() == [-1.0, -1.0] and slope[1, 1:5].tolist() == [-1.0] * 4
+
+
+def test_arms_have_items_updates_and_optimiser_in_common():
+    built = pivot.build(arms=",".join(arms.ARMS)).arms
+    assert len({repr((r.draw, r.schedule, r.learners["policy"].optimiser)) for r in built.values()}) == 1
+    assert {n: dict(r.learners["policy"].rates) for n, r in built.items() if r.learners["policy"].rates} == {
+        "frozen": {"tower": 0.0}
+    }
+    assert repr(built["dpo"].learners["policy"].objective) == repr(built["random"].learners["policy"].objective)
+    assert built["grpo"].collect.links[1].reward == arms.SaysChosen()
+
+
+def test_a_random_rejected_reply_is_of_another_item(context):
+    ctx = context("scenes")
+    ctx.model("policy").add_eyes()
+    task = Scenes(asks="where").task("train", 0)
+    others = set()
+    for i in range(6):
+        group = asyncio.run(arms.RandomRejected()(ctx, ("k", i), pl.Group(task=task)))
+        chosen, rejected = (e.rows[0].segments[-1].text for e in group.episodes)
+        assert chosen == task.meta["chosen"] and rejected != chosen
+        others.add(rejected)
+    assert len(others) > 2
+    alike = replace(ctx.bench, tasks=Same(task))
+    with pytest.raises(UserError, match="no other item has a rejected reply"):
+        asyncio.run(arms.RandomRejected()(ctx.with_bench(alike), ("k",), pl.Group(task=task)))
+
+
+class Same:
+    """Items whose rejected reply is what the first one has chosen."""
+
+    name, size = "same", 4
+
+    def __init__(self, task):
+        self.one = task
+
+    def task(self, split, index):
+        return replace(self.one, id=f"other-{index}", meta={**self.one.meta, "rejected": self.one.meta["chosen"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "paid"),
+    [
+        ("Top Left", 1), (" top  left\n", 1), ("", 0), ("top left top left", 0), ("top", 0), ("top right", 0),
+        ("top left or top right", 0), ("not top left", 0),
+    ],
+)  # fmt: skip
+def test_a_reply_is_paid_for_being_the_chosen_one(text, paid):
+    task = Task(id="a", prompt=(), answer=None, meta={"chosen": "top left"})
+    assert arms.SaysChosen().judge(text, task).total == paid
+    with pytest.raises(UserError, match="no text in `chosen`"):
+        arms.SaysChosen().judge(text, replace(task, meta={"chosen": "  "}))
+
+
+SHAPE = (8, 8, 3)
+
+
+def test_the_share_of_a_patch_in_a_box_by_hand():
+    """2 x 2 patches of 4 x 4 pixels; a box of 2 rows and 4 columns has a quarter of two patches."""
+    assert look.cover([(2, 0, 5, 1)], SHAPE, (2, 2)).tolist() == pytest.approx([0.25, 0.25, 0, 0])
+    assert look.cover([(0, 0, 7, 7)], SHAPE, (2, 2)).tolist() == pytest.approx([1] * 4)
+    assert look.cover([(0, 0, 0, 0)], SHAPE, (1, 1)).tolist() == pytest.approx([1 / 64])
+    # patches that cut pixels: thirds of 8 pixels, of which the box has the first two rows
+    assert look.cover([(0, 0, 7, 1)], SHAPE, (3, 1)).tolist() == pytest.approx([0.75, 0, 0])
+    twice = look.cover([(0, 0, 3, 3), (0, 0, 3, 3)], SHAPE, (2, 2))
+    assert twice.tolist() == pytest.approx([1, 0, 0, 0])  # overlap counts once
+
+
+def test_localisation_by_hand():
+    """Of masses 4, 2, 1, 1 a box with a quarter of the first two patches has 1.5 of 8."""
+    gradient = np.array([4.0, 2.0, 1.0, 1.0])
+    assert look.localisation(gradient, [(2, 0, 5, 1)], SHAPE, (2, 2)) == pytest.approx(1.5 / 8)
+    even = np.ones(4)  # scattered: the share is the box's area, its chance level
+    assert look.localisation(even, [(2, 0, 5, 1)], SHAPE, (2, 2)) == pytest.approx(8 / 64)
+
+
+def item_of(meta, shape=SHAPE):
+    picture = Picture(shape=shape, data=bytes(np.prod(shape)))
+    prompt = (Message(role="user", content="\ufffcwhat", pictures=(picture,)),)
+    return look.SeenItem(Task(id="a", prompt=prompt, answer=None, meta=meta), picture)
+
+
+def test_what_patches_show_and_what_is_asked_for():
+    item = item_of({"boxes": {"cat": [0, 0, 3, 3], "dog": [4, 4, 5, 5]}, "traits": "pet", "about": ["dog"]})
+    assert look.segments(item, (2, 2)) == ["cat", "background", "background", "dog"]
+    assert item.target == [[4, 4, 5, 5]] and item.traits == {"label": "pet"}
+    assert item_of({"boxes": {"cat": [0, 0, 3, 3]}}).target == [[0, 0, 3, 3]]
+    assert item_of({"boxes": {"cat": [0, 0, 3, 3], "dog": [4, 4, 5, 5]}}).target == [] and item_of({}).traits == {}
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        ({"boxes": {"cat": [0, 0, 9, 3]}}, "is not inside of its picture of 8 x 8"),
+        ({"boxes": {"cat": [4, 0, 3, 3]}}, "is not inside"),
+        ({"boxes": {"cat": "0 0 3 3"}}, "boxes are"),
+        ({"boxes": [0, 0, 3]}, "boxes are"),
+        ({"boxes": {"cat": [0, 0, 3, 3]}, "about": "dog"}, "about 'dog', which has no box; boxes has cat"),
+    ],
+)
+def test_boxes_that_are_none(meta, message):
+    with pytest.raises(UserError, match=message):
+        _ = item_of(meta).target
+
+
+def test_a_probe_reads_what_is_there_and_not_what_is_not():
+    rng = np.random.default_rng(0)
+    labels = [str(x) for x in rng.integers(0, 3, 300)]
+    states = rng.normal(size=(300, 8))
+    states[:, 2] += [3.0 * int(x) for x in labels]
+    right = look.probe_right(states[:200], labels[:200], states[200:], labels[200:])
+    shuffled = [labels[i] for i in rng.permutation(200)]
+    wrong = look.probe_right(states[:200], shuffled, states[200:], labels[200:])
+    assert np.mean(right) > 0.85 and np.mean(wrong) < 0.55 and len(right) == 100
+    assert look.probe_right(states[:9], ["a"] * 9, states[9:], ["a"]) == []  # one class: nothing to tell apart
+
+
+def test_findings_compare_the_same_pictures():
+    """DPO reads 8 of 10 and SFT 4 of 10, never one that DPO does not; where a gradient is 0 the pair is left out."""
+    sft = {"probe_x": [True] * 4 + [False] * 6, "ranked": [True] * 10, "nll": [1.0], "moved": 0.1, "kinds": ["k"] * 10}
+    dpo = {**sft, "probe_x": [True] * 8 + [False] * 2, "moved": 0.2}
+    sft, dpo = {**sft, "local": [0.1, None, 0.3], "area": [0.2]}, {**dpo, "local": [0.3, 0.9, 0.4], "area": [0.2]}
+    numbers = findings.numbers_of({"start": {**sft, "moved": 0.0}, "sft": sft, "dpo": dpo}, {})
+    assert numbers["encoder_moved"] == 0.2 and numbers["probe_x_dpo"].mean == pytest.approx(0.8)
+    assert numbers["localisation_dpo_less_sft"].mean == pytest.approx(0.15)
+    assert numbers["probe_x_dpo_less_sft"].mean > 0.2 and numbers["ranked_dpo_less_sft"].mean == pytest.approx(0)
+
+
+def test_scenes_are_as_they_are_described():
+    source, seen = Scenes(), {"train": set(), "test": set()}
+    for split, layouts in seen.items():
+        for i in range(60):
+            task = source.task(split, i)
+            pixels = np.frombuffer(task.prompt[0].pictures[0].data, np.uint8).reshape(32, 32, 3)
+            lit = (pixels != (20, 20, 30)).any(2)
+            for left, top, right, bottom in task.meta["boxes"].values():
+                box = lit[top : bottom + 1, left : right + 1]
+                assert box.any(0).all() and box.any(1).all()  # a shape reaches every side of its box
+                lit = lit.copy()
+                lit[top : bottom + 1, left : right + 1] = False
+            assert not lit.any()  # and nothing lies outside
+            assert source.check(task.meta["chosen"], task) == 1 == source.check(f" {task.answer}\n", task)
+            assert not source.check(task.meta["rejected"], task) and not source.check("", task)
+            assert task.domain in KINDS and task.meta["rejected"] != task.meta["chosen"]
+            layouts.add(Scenes(asks="caption").task(split, i).answer)
+    assert not seen["train"] & seen["test"]
+
+
+def test_answers_about_a_scene_by_eye():
+    figures = {
+        "circle": Figure("circle", "red", "small", 0, 0),
+        "square": Figure("square", "red", "large", 20, 20),
+        "triangle": Figure("triangle", "blue", "small", 24, 2),
+    }
+    from palaestra.toys import scenes
+
+    asked = {kind: scenes.ask_scene(kind, figures, pl.rng_of((kind,))) for kind in (*KINDS, "caption")}
+    for kind, (question, right, _, about) in asked.items():
+        first = question.split()[{"colour": -1, "where": -1, "size": -1, "left": 0}.get(kind, -1)]
+        if kind in ("colour", "size", "where"):
+            assert right == getattr(figures[first], kind) and about == [first]
+    question, right, _, _ = asked["left"]
+    one, other = question.split()[0], question.split()[-1]
+    assert right == ("yes" if figures[one].left < figures[other].left else "no")
+    question, right, _, about = asked["count"]
+    assert right == str({"red": 2, "blue": 1}.get(question.split()[-1], 0)) and len(about) == int(right)
+    assert asked["caption"][1] == "red top left, red bottom right, blue top right"
+    assert draw_scene(tuple(figures.values())).shape == (32, 32, 3)
+
+
+def test_what_a_user_may_get_wrong():
+    with pytest.raises(UserError, match="arms: 'ppo' is unknown"):
+        pivot.build(arms="sft,ppo")
+    with pytest.raises(UserError, match="arms is empty"):
+        pivot.build(arms=" ,")
+    with pytest.raises(UserError, match="attach: 'dqo'"):
+        pivot.build(attach="dqo")
+    with pytest.raises(UserError, match="media"):
+        pivot.build(media="gone")
+    assert pivot.build(arms="dpo").attach == ("start", "dpo")  # of the default, what there is
+
+
+@pytest.mark.slow
+def test_a_study_of_a_user(tmp_path):
+    """Two arms on a file with other names; all numbers of the report are there, and the encoder that is put on the
+    fresh model does not move while that learns."""
+    rows = [
+        {
+            "image": f"data:image/png;base64,{pivot.PICTURES[i % 3]}",
+            "prompt": f"what is in the middle? ({i})",
+            "chosen": "a cat",
+            "rejected": "a dog",
+            "traits": {"kind": "ab"[i % 2]},
+            "boxes": {"it": [8, 8, 20, 20]},
+        }
+        for i in range(16)
+    ]
+    file = tmp_path / "mine.jsonl"
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    settings = {"arms": "sft,dpo", "attach": "dpo", "prompts": 2, "updates": 2, "fresh_updates": 2, "held": 4}
+    run = pl.train("pivot", data=str(file), out=tmp_path / "run", set=settings, evaluate=0, quiet=True)
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert summary["moved_start"] == 0 and summary["moved_sft"] > 0 and summary["moved_dpo"] > 0
+    assert {"localisation_dpo", "localisation_by_chance", "ranked_on_dpo", "nll_on_dpo"} <= summary.keys()
+    eyes = {n: encoder_in(run.folder / n) for n in ("dpo", "tune-dpo")}
+    assert eyes["dpo"].keys() == eyes["tune-dpo"].keys() and len(eyes["dpo"]) > 4
+    for name, w in eyes["dpo"].items():
+        assert torch.equal(w, eyes["tune-dpo"][name])
+
+
+def encoder_in(folder):
+    from safetensors.torch import load_file
+
+    last = max((folder / "checkpoints").glob("step-*"), key=lambda p: int(p.name.rpartition("-")[2]))
+    (file,) = last.rglob("heads.safetensors")
+    return {n: w for n, w in load_file(file).items() if n.startswith("eyes.") and not n.startswith("eyes.out")}
