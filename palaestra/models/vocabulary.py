@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -62,7 +63,8 @@ def add_tokens(model: GrowsTokens, tokens: Sequence[str], key: Key) -> None:
 
     Raises UserError for a token that is there already.
     """
-    tokenizer: Any = model.tokenizer
+    # copies of a model share their tokenizer, and this one alone gets longer
+    tokenizer: Any = copy.deepcopy(model.tokenizer)
     known = tokenizer.get_vocab()
     if odd := [t for t in tokens if t in known]:
         raise UserError(
@@ -80,3 +82,4 @@ def add_tokens(model: GrowsTokens, tokens: Sequence[str], key: Key) -> None:
     outer = causal.get_output_embeddings()
     for table in (causal.get_input_embeddings(), *([] if outer is None else [outer])):
         table.weight[n : n + len(tokens)] = rows
+    model.tokenizer = tokenizer

@@ -10,6 +10,7 @@ import torch
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
 from palaestra.models.load import load, save
+from palaestra.models.model import trainable_copy
 from palaestra.models.vocabulary import add_tokens
 from palaestra.pictures import Picture
 from palaestra.recipes.multimodal import selftok
@@ -157,7 +158,7 @@ def test_k_means_by_hand():
 
 
 def test_a_prefix_of_nested_tokens_decodes_to_a_coarse_picture(fitted):
-    """No token makes any picture worse, before it is cut off at black and white; of spatial ones each says its own patch alone."""
+    """No token makes any picture worse, before it is cut off at black and white; a spatial one says its own patch alone."""
     test = pictures("test", 40)
     nested, spatial = fitted["nested"], fitted["spatial"]
     made = nested.encode(test)
@@ -224,7 +225,9 @@ def test_a_reply_is_judged_as_a_picture(folder, fitted):
 def test_a_model_gets_a_token_for_each_code(tmp_path):
     own = load("tiny")
     before = own.causal.get_input_embeddings().weight.detach().clone()
+    twin = trainable_copy(own)  # which shares the tokenizer
     add_tokens(own, tokens.names_of_tokens(8), ("a",))
+    assert len(twin.tokenizer) == twin.vocabulary == len(before)
     save(own, tmp_path)
     other = load(str(tmp_path))
     table = other.causal.get_input_embeddings().weight.detach()
