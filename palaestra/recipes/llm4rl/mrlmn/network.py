@@ -20,7 +20,7 @@ drones or from a drone to a base station. x and y are from 0 to {side}. Drones s
 
 
 @pl.value_class
-class Links:
+class HopLinks:
     """How drones are linked.
 
     Args:
@@ -43,7 +43,7 @@ class NetworkState:
     layout_n: np.ndarray
     group_nA: np.ndarray
     time: int
-    links: Links
+    links: HopLinks
 
 
 @pl.stage
@@ -113,7 +113,7 @@ class DroneNetwork:
             links=self.links(at_nAd, users[layout_n]),
         )
 
-    def links(self, at_nAd: np.ndarray, user_nUd: np.ndarray) -> Links:
+    def links(self, at_nAd: np.ndarray, user_nUd: np.ndarray) -> HopLinks:
         """How drones at these places are linked, by ways of fewest hops."""
         n, A, _ = at_nAd.shape
         to_base_nA = np.linalg.norm(at_nAd[:, :, None] - self.base_Sd, axis=-1).min(-1)
@@ -132,14 +132,14 @@ class DroneNetwork:
         down_nUA = np.where(hops_nA[:, None] < FREE, down_nUA, np.inf)
         by_nU, served_nU = down_nUA.argmin(2), down_nUA.min(2) <= self.reach
         serves_nA = ((by_nU[..., None] == np.arange(A)) & served_nU[..., None]).sum(1)
-        return Links(
+        return HopLinks(
             hops_nA=hops_nA,
             next_nA=next_nA,
             serves_nA=serves_nA.astype(float),
             served_nU=served_nU,
         )
 
-    def relays(self, links: Links) -> np.ndarray:
+    def relays(self, links: HopLinks) -> np.ndarray:
         """[n, A] users of others whose traffic a drone passes on."""
         A = links.serves_nA.shape[1]
         load_nA = links.serves_nA.copy()

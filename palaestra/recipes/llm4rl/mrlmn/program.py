@@ -89,7 +89,7 @@ class Constrains(Protocol):
 
 
 @runtime_checkable
-class Plans(Protocol):
+class PlansTargets(Protocol):
     """A simulator that knows good targets: for the oracle."""
 
     def plan(self, situation: np.ndarray) -> np.ndarray:
@@ -160,7 +160,7 @@ class LearnNetwork:
                 arms["unmatched"] = make("unmatched", guide=guide, matching="order")
                 arms["shuffled"] = make("shuffled", guide=pl.control.ShuffledGuide(guide))
             arms["flown"] = make("flown", guide=guide, flown=True)
-        if isinstance(self.sim, Plans) and self.beta:
+        if isinstance(self.sim, PlansTargets) and self.beta:
             oracle = pl.control.ComputedGuide(lambda rows: plans_of(self.sim, rows))
             arms["oracle"] = make("oracle", guide=oracle)
             arms["oracle flown"] = make("oracle flown", guide=oracle, flown=True)
