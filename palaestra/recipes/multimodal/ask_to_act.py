@@ -102,6 +102,8 @@ CARD = pl.Card(
         "The agent reads words, not frames; a Perceiver that compresses frames is not there.",
         "A value head reads the policy's own states; PPO is not distributed over simulators.",
         "Kinds of ambiguity are not told apart, and preferences about where to put things are not among them.",
+        "Where only what is possible can be said, questions list the values of the record, so an agent knows which colours "
+        "there are before it sees them.",
         "No imitation comes first on rows of yours; the built-in run imitates a program that knows the record.",
     ),
     grade="C",
