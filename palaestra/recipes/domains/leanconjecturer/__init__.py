@@ -179,7 +179,7 @@ def embedded(
     filters: bool = True,
     proofs: bool = True,
     samples: int = 8,
-    exam: int = 16,
+    exam: int = 12,
 ) -> pl.Pipeline:
     """On the theory of closure: a program proposes, the model imitates proofs of the seeds, then learns from what is
     kept.
