@@ -108,8 +108,7 @@ def forward(
         top_logp:K[b, t, j]    log pi of the K likeliest tokens, then their K ids
         asked_logp[b, t, k]    log pi(asked[b, t, k] | ids[b, :t]); the batch column "asked" [B, T, K] gives them
         power_logp[b, t]       log-prob under pi^exponent, renormalised; the batch column "exponent" [B] gives it
-        legal_logp[b, t]       where a turn with choices begins, log of the probability that the model without
-                               the restriction says one of them (`types.Choices.log_mass`), else 0
+        legal_logp[b, t]       log sum_c p(c) of a turn's choices (`types.Choices`) where it begins, else 0
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
 
@@ -120,10 +119,7 @@ def forward(
     `packed`) do; for the others rows are right-padded, so a causal model needs no mask: no token
     sees the padding. Raises KeyError for a need that this model does not have.
     """
-    known = (*VOCABULARY, LEGAL, *FEATURES, *SCORES, *model.heads)
-    for need in needs:
-        if need.split(":")[0] not in known:
-            raise KeyError(f"unknown need {need!r}; this model gives {', '.join(known)}")
+    _check_needs(model, needs)
     maps = [n for n in needs if n.split(":")[0] in SCORES]
     if len(maps) == len(needs):
         return attention_scores(model, batch, maps)
@@ -156,6 +152,13 @@ def forward(
     if replying.turns:
         tokens |= _restricted(model, replying, tokens, hidden_MD, logits)
     return {**tokens, **wide, **attention_scores(model, batch, maps)}
+
+
+def _check_needs(model: Model, needs: Sequence[str]) -> None:
+    known = (*VOCABULARY, LEGAL, *FEATURES, *SCORES, *model.heads)
+    for need in needs:
+        if need.split(":")[0] not in known:
+            raise KeyError(f"unknown need {need!r}; this model gives {', '.join(known)}")
 
 
 def _features(
