@@ -108,8 +108,7 @@ def forward(
         top_logp:K[b, t, j]    log pi of the K likeliest tokens, then their K ids
         asked_logp[b, t, k]    log pi(asked[b, t, k] | ids[b, :t]); the batch column "asked" [B, T, K] gives them
         power_logp[b, t]       log-prob under pi^exponent, renormalised; the batch column "exponent" [B] gives it
-        legal_logp[b, t]       where a turn with choices begins, log of the probability that the model without
-                               the restriction says one of them (`types.Choices.log_mass`), else 0
+        legal_logp[b, t]       log sum_c p(c) of a turn's choices (`types.Choices`) where it begins, else 0
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
         picture_mass[b, t]     the share of attention that ids[b, t] pays to places of pictures
