@@ -51,6 +51,7 @@ class ClosureTheorems:
     held: tuple[int, int] = (3, 5)
     name: str = "closures"
     size: int | None = None
+    max_tokens: int = 96  # of a proof
 
     def task(self, split: str, index: int) -> Task:
         steps = self.held if split == "test" else (self.least, self.most)

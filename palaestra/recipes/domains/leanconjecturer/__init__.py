@@ -178,7 +178,7 @@ def embedded(
     filters: bool = True,
     proofs: bool = True,
     samples: int = 8,
-    exam: int = 32,
+    exam: int = 16,
 ) -> pl.Pipeline:
     """On the theory of closure: a program proposes, the model imitates proofs of the seeds, then learns from what is
     kept.
@@ -189,10 +189,10 @@ def embedded(
     made = pipeline(make, proofs, samples, exam)
     few: dict[str, Any] = {
         "imitation": {
-            "schedule": pl.Schedule(prompts=16, steps=120),
+            "schedule": pl.Schedule(prompts=16, steps=100),
             "optimiser": pl.AdamW(lr=1e-3, warmup=5),
         },
-        "rl": {"schedule": pl.Schedule(prompts=8, steps=30), "optimiser": pl.AdamW(lr=2e-4)},
+        "rl": {"schedule": pl.Schedule(prompts=8, steps=20), "optimiser": pl.AdamW(lr=2e-4)},
     }
     return pl.Pipeline(
         parts={

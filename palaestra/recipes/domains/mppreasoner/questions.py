@@ -27,6 +27,7 @@ class WritesThoughts(Protocol):
     ) -> str: ...
 
 
+@pl.declare(columns=(("neighbours", list, "similar molecules that the prompt shows"),))
 @pl.stage
 class WriteMoleculeQuestions:
     """A program: writes the run's problems as a file of questions, those that are held out marked as such.

@@ -173,15 +173,20 @@ def build(
         return learned
     parts["rl"] = pl.Part(learned, model=pl.Output("shown") if parts else None)
     if finish:
-        score = pl.Score(reward=replace(reward, gated=False, partly=False))
-        plain = pl.vary(
-            learned,
-            collect=pl.links(pl.Sample(n=samples), score),
-            credit=pl.Center("group"),
-            update=pl.Plain(epochs=2),
-        )
-        parts["finish"] = pl.Part(plain, model=pl.Output("rl"))
+        parts["finish"] = pl.Part(plain(learned, reward, samples), model=pl.Output("rl"))
     return pl.Pipeline(parts=parts)
+
+
+def plain(learned: pl.Recipe, reward: OmniReward, samples: int) -> pl.Recipe:
+    """The last stage: form and accuracy alone, two updates on each batch."""
+    return pl.vary(
+        learned,
+        collect=pl.links(
+            pl.Sample(n=samples), pl.Score(reward=replace(reward, gated=False, partly=False))
+        ),
+        credit=pl.Center("group"),
+        update=pl.Plain(epochs=2),
+    )
 
 
 def imitation(steps: int) -> pl.Recipe:
