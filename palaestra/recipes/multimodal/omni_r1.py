@@ -132,6 +132,11 @@ class OptionReward:
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward]:
         return [self.judge(pl.response_text(e), group.task) for e in group.episodes]
 
+    async def check_start(self, ctx: pl.Context) -> None:
+        """Raises UserError where one of the first records has no options, or an answer that is none of them."""
+        for i in range(min(ctx.bench.tasks.size or 0, 64)):
+            self.judge("", ctx.bench.tasks.task("train", i))
+
     def judge(self, text: str, task: pl.Task) -> pl.Reward:
         options = task.meta.get("options")
         if not isinstance(options, list | tuple) or len(options) < 2:

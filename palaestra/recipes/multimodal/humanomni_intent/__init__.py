@@ -25,7 +25,11 @@ out, `shuffled=True` gives answers the grades of others. `media` and `question` 
 Deviation: a judge that cannot be reached makes an answer an error here, and 0 in the released code.
 
 On the embedded problem (`--task intents`) a face and a voice decide what is meant, and a topic suggests it in six of
-ten questions; `--exams intents(shortcut=0)` asks those that the topic gets wrong.
+ten questions; `--exams intents(shortcut=0)` asks those that the topic gets wrong. The default run shows that the parts
+work together, and no gain: from one seed, on 48 held-out questions, 0.46 are right after 60 batches of imitation and
+0.31 after 24 steps of RL (intervals of 0.14 to each side), with the topic wrong 0.31 and 0.21. The model writes the form
+then and has not learned to look: with media of other questions it is right on 0.40 and 0.31. Of its contexts the
+judge thinks 0.30 at the first step and 0.32 at the last. Imitate longer, e.g. `shown=300`, before you compare arms.
 """
 
 from dataclasses import replace
@@ -109,6 +113,7 @@ CARD = pl.Card(
     use="It helps where answers can be guessed from the words and somebody wrote down what the media show; contexts without "
     "a reference are worth nothing.",
     lacks=(
+        "That the rewards for context and logic help is not shown: the default run is too short, and its arms are not compared.",
         "IntentBench, Daily-Omni and WorldSense are not there, and videos are read as pictures.",
         "Models of the hub that hear are not read here: a text model gets small eyes and ears, which are trained from "
         "nothing; they go on learning in RL, where the paper's are frozen.",
