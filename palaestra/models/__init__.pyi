@@ -19,6 +19,9 @@ from .arithmetic import (
     weights_of as weights_of,
     write_weights as write_weights,
 )
+from .eyes import (
+    FIRST_PLACE as FIRST_PLACE,
+)
 from .load import (
     save as save,
     trainable_copy as trainable_copy,
@@ -34,6 +37,9 @@ from .replies import (
 from .score import (
     output_gradients as output_gradients,
     score_pairs as score_pairs,
+)
+from .vocabulary import (
+    add_tokens as add_tokens,
 )
 from .inside.activation import (
     activations as activations,

@@ -1,14 +1,19 @@
-"""Whether two models mean the same by a token's id."""
+"""Whether two models mean the same by a token's id; tokens that are added to a model."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from transformers import PreTrainedTokenizerBase
+import torch
+from transformers import AddedToken, PreTrainedTokenizerBase
 
 from palaestra.errors import UserError
+from palaestra.types import Key, rng_of
 
 LEAST = 0.9  # of the ordinary tokens that have to be common
+NOISE = 0.25  # of the spread of a table of embeddings, in the rows of tokens that are added
 
 
 class Tokenizes(Protocol):
@@ -16,6 +21,13 @@ class Tokenizes(Protocol):
 
     tokenizer: PreTrainedTokenizerBase
     source: str
+
+
+class GrowsTokens(Tokenizes, Protocol):
+    """A loaded model, whose tables of embeddings can become longer."""
+
+    @property
+    def causal(self) -> Any: ...
 
 
 def check_vocabulary(base: Tokenizes, other: Tokenizes, remedy: str) -> list[str]:
@@ -41,3 +53,33 @@ def ordinary_tokens(model: Tokenizes) -> dict[str, int]:
     tokenizer: Any = model.tokenizer
     added = tokenizer.get_added_vocab()
     return {t: i for t, i in tokenizer.get_vocab().items() if t not in added}
+
+
+@torch.no_grad()
+def add_tokens(model: GrowsTokens, tokens: Sequence[str], key: Key) -> None:
+    """Ordinary tokens behind those that a model has, in its tokenizer and its weights. Their rows are
+    the mean of the others, so that none is likelier than these, and a quarter of their spread drawn
+    from the key, so that no two are alike.
+
+    Raises UserError for a token that is there already.
+    """
+    # copies of a model share their tokenizer, and this one alone gets longer
+    tokenizer: Any = copy.deepcopy(model.tokenizer)
+    known = tokenizer.get_vocab()
+    if odd := [t for t in tokens if t in known]:
+        raise UserError(
+            f"{model.source} has the token {odd[0]!r} already; start from a model without"
+        )
+    tokenizer.add_tokens([AddedToken(t, normalized=False, special=False) for t in tokens])
+    causal = model.causal
+    before = causal.get_input_embeddings().weight
+    n, width = len(known), before.shape[1]
+    drawn = rng_of((*key, "tokens")).standard_normal((len(tokens), width))
+    mean, spread = before[:n].mean(0), float(before[:n].float().std())
+    rows = mean + torch.from_numpy(NOISE * spread * drawn).to(before)
+    if len(tokenizer) > before.shape[0]:
+        causal.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    outer = causal.get_output_embeddings()
+    for table in (causal.get_input_embeddings(), *([] if outer is None else [outer])):
+        table.weight[n : n + len(tokens)] = rows
+    model.tokenizer = tokenizer

@@ -21,6 +21,7 @@ from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
 from palaestra.toys.facts import CommonFacts
 from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
+from palaestra.toys.grids import Grids
 from palaestra.toys.halves import Halves
 from palaestra.toys.histories import HistoryTasks
 from palaestra.toys.hop import Hop, HopTasks
@@ -84,7 +85,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
-    "screen": Screen, "scenes": Scenes, "kitchens": Kitchens, "rubrics": Rubrics, "opinions": Opinions,
+    "screen": Screen, "scenes": Scenes, "grids": Grids, "kitchens": Kitchens, "rubrics": Rubrics, "opinions": Opinions,
     "statements": Statements,
     "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy, "molecules": MoleculeTasks,
     "clips": Clips, "intents": Intents,

@@ -42,6 +42,9 @@ from .grid import (
     GridState as GridState,
     GridTasks as GridTasks,
 )
+from .grids import (
+    Grids as Grids,
+)
 from .halves import (
     Halves as Halves,
 )
@@ -182,4 +185,7 @@ from .wiki import (
 )
 from .words import (
     Words as Words,
+)
+from .patients import (
+    PatientTasks as PatientTasks,
 )

@@ -43,9 +43,7 @@ import numpy as np
 import palaestra as pl
 
 TONES = tuple(
-    pl.sound_address(
-        pl.Sound.from_samples(0.5 * np.sin(np.arange(80) * hertz * 2 * np.pi / 8000), 8000)
-    )
+    pl.tasks.write_sound(0.5 * np.sin(np.arange(80) * hertz * 2 * np.pi / 8000), 8000)
     for hertz in (300, 1200, 2400)
 )
 CARD = pl.Card(

@@ -145,6 +145,7 @@ def build(
     frozen = {} if judge else {"judge": "policy"}
     reward = OmniReward(judge or pl.LocalModel("judge"), gated, shuffled)
     draw = pl.tasks.ControlledDraw(pl.Shuffled(), pl.tasks.MediaControl(media, question))
+    weight: Any = pl.Linear(kl, kl / 4, decay)  # a number at each step
     learned = pl.vary(
         pl.recipe("grpo", kl=kl),
         draw=HalfKnown(draw, pool) if pool else draw,
@@ -154,8 +155,7 @@ def build(
             pl.rollout.MarkSpans(("context", "think")),
         ),
         credit=pl.chain(pl.Center("group"), span_credit(spans)),
-        objective=pl.Clipped(reduce="tokens")
-        + pl.Linear(kl, kl / 4, decay) * pl.KL("k3", reduce="tokens"),
+        objective=pl.Clipped(reduce="tokens") + weight * pl.KL("k3", reduce="tokens"),
         references={"ref": "policy", **frozen},
         heads=SENSES,
         instruction=FORM,
@@ -163,28 +163,36 @@ def build(
     )
     parts: dict[str, pl.Part] = {}
     if start == "shown":
-        imitated = pl.vary(
-            pl.recipe("sft"),
-            heads=SENSES,
-            schedule=pl.Schedule(prompts=16, steps=shown),
-            optimiser=pl.AdamW(lr=2e-3, warmup=10),
-            instruction=FORM,
-        )
-        parts["shown"] = pl.warm(imitated)
+        parts["shown"] = pl.warm(imitation(shown))
     if not parts and not finish:
         return learned
     parts["rl"] = pl.Part(learned, model=pl.Output("shown") if parts else None)
     if finish:
-        plain = pl.vary(
-            learned,
-            collect=pl.links(
-                pl.Sample(n=samples), pl.Score(reward=replace(reward, gated=False, partly=False))
-            ),
-            credit=pl.Center("group"),
-            update=pl.Plain(epochs=2),
-        )
-        parts["finish"] = pl.Part(plain, model=pl.Output("rl"))
+        parts["finish"] = pl.Part(plain(learned, reward, samples), model=pl.Output("rl"))
     return pl.Pipeline(parts=parts)
+
+
+def plain(learned: pl.Recipe, reward: OmniReward, samples: int) -> pl.Recipe:
+    """The last stage: form and accuracy alone, two updates on each batch."""
+    return pl.vary(
+        learned,
+        collect=pl.links(
+            pl.Sample(n=samples), pl.Score(reward=replace(reward, gated=False, partly=False))
+        ),
+        credit=pl.Center("group"),
+        update=pl.Plain(epochs=2),
+    )
+
+
+def imitation(steps: int) -> pl.Recipe:
+    """The cold start: demonstrations in the form are imitated."""
+    return pl.vary(
+        pl.recipe("sft"),
+        heads=SENSES,
+        schedule=pl.Schedule(prompts=16, steps=steps),
+        optimiser=pl.AdamW(lr=2e-3, warmup=10),
+        instruction=FORM,
+    )
 
 
 def embedded(

@@ -107,6 +107,12 @@ def gate(accuracy: float, context: float, logic: float) -> tuple[float, float]:
     return (0.0 if logic <= 0.4 else accuracy), logic
 
 
+@pl.declare(
+    columns=(
+        ("reference_context", str, "what is really seen and heard"),
+        ("written_context", str, "what an answer says of it"),
+    )
+)
 @pl.stage
 class OmniReward:
     """Form + accuracy, which all tokens are credited by; parts "format", "accuracy", "context", "logic" and "sum", of all

@@ -29,6 +29,12 @@ language part. What differs between these models comes from the encoders alone.
     {"image": "photos/1.png", "prompt": "What is in the bowl?", "chosen": "Three apples.", "rejected": "Two apples.",
      "traits": {"thing": "apple"}, "boxes": {"bowl": [20, 40, 180, 150]}, "about": "bowl"}
 
+On the built-in scenes the start ranks 57% of held-out pairs right, so it hardly sees, and one run (seed 0, five
+arms of 30 x 16 items) tells DPO and SFT apart in nothing but localisation, where DPO is lower: 10.9% of the gradient in
+the box against 11.6%, 0.7 points (0.0 to 1.3), chance 9.1%. Probe of position 34% after DPO, 29% after SFT, 25% at the
+start and after `frozen`, 24% after `random`; encoders moved by 1.0% (sft) and 1.5% (dpo).
+A fresh model ranks 62% right around the start's encoder, 66% around that of SFT and 65% of DPO.
+
 The study is RUN/study.html; each model lies in RUN/ARM/checkpoints and RUN/tune-ARM/checkpoints. `media=removed`,
 `media=swapped` and `question=False` take the pictures, their assignment or the question away in all arms.
 """
@@ -117,6 +123,8 @@ CARD = pl.Card(
     use="It helps to see what a post-training run did to the eyes of a model, and to make an encoder for another one; "
     "look at the arm `both` before crediting the comparison, and repeat it with other seeds.",
     lacks=(
+        "The claim is not shown on the built-in model: eyes that are trained within a minute hardly see, and no probe "
+        "tells DPO from SFT there.",
         "ImageNet, a segmentation data set and the paper's benchmarks are not here: probes read `traits` and `boxes` "
         "of your own pictures.",
         "Alignment of vision and language representations across model sizes is not measured.",
