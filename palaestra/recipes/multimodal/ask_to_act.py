@@ -26,8 +26,9 @@ Numbers: "success" on held-out rows; "question_ratio", questions a turn; "ars", 
 formula not seen; from memory of the abstract's appendix); "unneeded", useful questions beyond K, as an agent
 may learn to ask what it need not know; "idle", useless ones. `budget` is B.
 
-The built-in run imitates a program that knows the record and then learns from rewards, on rooms of four
-objects; what it learns was not measured yet.
+The built-in run imitates a program that knows the record, then learns from rewards, on rooms of four objects.
+After the 40 steps of imitation 28% (16 to 45) of 32 held-out rooms succeed, with 1.4 questions each, of which
+0.5 are of no use (seed 0); what 20 steps of rewards add to that was not measured.
 """
 
 import asyncio
