@@ -115,7 +115,7 @@ class DualChooser:
             return
         goal, reached, why = self.plans[row][self.at_n[row]], False, ""
         if self.acts[row] == "fast":
-            if self._away(games, row, held[goal]):
+            if self._away(games, row, bool(held[goal])):
                 self.handed, why = self.handed + 1, ", as what is seen now is new to it"
             else:
                 reached = games.end_n[row] == pl.control.REACHED
