@@ -26,11 +26,11 @@ the reference answer, by what solves nothing (empty replies, the question again,
 the reference with one character changed. Of the last some may be right answers too, or near enough where
 a verifier has a tolerance or pays by parts.
 
-`scaling=(1,2,4)` trains from one start on that many families, each set within the next, for equal steps, and
+`scaling=[1,2,4]` trains from one start on that many families, each set within the next, for equal steps, and
 then measures the start and all of these on held-out problems of the families that none was trained on: the
 accuracy by the number of families, and its slope, the gain by doubling it:
 
-    palaestra train internbootcamp --model DIR --data FILE.jsonl scaling="(1,2,4)"
+    palaestra train internbootcamp --model DIR --data FILE.jsonl 'scaling=[1,2,4]'
 
 Deviations: a verifier that fails is an error of the episode and never a score, where the released
 code gives `form`; a verifier's number 0 and False are one thing here, and there only False earns
@@ -280,11 +280,12 @@ class ScalingCurve:
         check_left(ctx, parts, self.sizes[-1])
         unseen = parts[self.sizes[-1] :]
         tasks = self.held_out(unseen)
+        names = ", ".join(p.name for p in unseen)
         curve = list[dict[str, Any]]()
         for m in (0, *self.sizes):
             found = await self.measure(ctx, tasks, f"families {m}" if m else "policy")
             curve.append({"families": m, **found})
-            ctx.say(f"{m} families: accuracy {found['mean']:.3f} on {len(unseen)} others")
+            ctx.say(f"trained on {m} families: accuracy {found['mean']:.3f} on {names}")
         slope = gain_by_doubling(self.sizes, [x["mean"] for x in curve[1:]])
         ctx.say(f"the accuracy rises by {slope:.3f} where the number of families doubles")
         ctx.log({"slope": slope, **{f"scaling/{x['families']}": x["mean"] for x in curve}})
@@ -330,7 +331,7 @@ def gain_by_doubling(sizes: Sequence[int], means: Sequence[float]) -> float:
 def scaled(recipe: pl.Recipe, sizes: tuple[int, ...], n: int) -> pl.Pipeline:
     """Training on each number of families from the run's model, and the curve."""
     if not all(isinstance(m, int) and m > 0 for m in sizes) or sorted({*sizes}) != [*sizes]:
-        raise pl.UserError(f"scaling is {sizes}; give numbers of families that rise, as in (1,2,4)")
+        raise pl.UserError(f"scaling is {sizes}; give numbers of families that rise, as in [1,2,4]")
     trained = {
         f"families {m}": pl.Part(pl.vary(recipe, draw=SomeFamilies(m, sizes[-1]))) for m in sizes
     }
