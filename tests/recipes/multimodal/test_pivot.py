@@ -14,6 +14,7 @@ from palaestra.recipes.multimodal import pivot
 from palaestra.recipes.multimodal.pivot import arms, findings, look
 from palaestra.toys.scenes import KINDS, Figure, Scenes, draw_scene
 from palaestra.types import Message, Task
+from PIL import Image
 
 from tests.objective.test_preference import batch_of
 
@@ -219,7 +220,7 @@ def test_a_study_of_a_user(tmp_path):
     fresh model does not move while that learns."""
     rows = [
         {
-            "image": f"data:image/png;base64,{pivot.PICTURES[i % 3]}",
+            "image": f"{i}.png",
             "prompt": f"what is in the middle? ({i})",
             "chosen": "a cat",
             "rejected": "a dog",
@@ -228,6 +229,9 @@ def test_a_study_of_a_user(tmp_path):
         }
         for i in range(16)
     ]
+    for i in range(16):  # each its own, as pictures that are fitted to are not measured on
+        pixels = np.frombuffer(Scenes().task("train", i).prompt[0].pictures[0].data, np.uint8)
+        Image.fromarray(pixels.reshape(32, 32, 3)).save(tmp_path / f"{i}.png")
     file = tmp_path / "mine.jsonl"
     file.write_text("".join(json.dumps(r) + "\n" for r in rows))
     settings = {"arms": "sft,dpo", "attach": "dpo", "prompts": 2, "updates": 2, "fresh_updates": 2, "held": 4}

@@ -110,10 +110,14 @@ def tell(numbers: Numbers, looks: Looks, attached: Looks) -> list[str]:
             f"Held-out pairs ranked right by a fresh model around a frozen encoder of: {told}."
         )
     if not any(k.startswith("probe_") for k in numbers):
-        lines.append("No trait was probed: rows have no column `traits`, or too few classes in it.")
+        lines.append(
+            "No trait was probed: rows have no column `traits` or too few classes in it, or all held-out pictures are "
+            "among those of training."
+        )
     if "localisation_by_chance" not in numbers:
         lines.append(
-            "No gradient was located: rows have no `boxes` of what they ask for, or pictures are cut into tiles."
+            "No gradient was located: rows have no `boxes` of what they ask for, pictures are cut into tiles, or all "
+            "held-out pictures are among those of training."
         )
     return lines
 
