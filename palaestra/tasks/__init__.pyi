@@ -10,6 +10,9 @@ from .annotations import (
     subproblems_of as subproblems_of,
     written_note as written_note,
 )
+from .clinical import (
+    ClinicalTasks as ClinicalTasks,
+)
 from .documents import (
     whole_documents as whole_documents,
 )

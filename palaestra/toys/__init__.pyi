@@ -108,6 +108,9 @@ from .molecules import (
 from .opinions import (
     Opinions as Opinions,
 )
+from .patients import (
+    PatientTasks as PatientTasks,
+)
 from .plans import (
     Plans as Plans,
 )
