@@ -15,6 +15,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def decode_frames(data: bytes, n: int, where: str) -> list[Image.Image]:
 def decode_container(data: bytes, n: int, where: str) -> list[Image.Image]:
     """n frames of a file of a video format, by the package `av`. Raises UserError without it."""
     try:
-        import av
+        av: Any = import_module("av")
     except ImportError:
         raise UserError(
             f"{where} is a video file, and nothing that decodes one is installed; pip install "

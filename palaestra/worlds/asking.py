@@ -74,7 +74,7 @@ class RoomItem:
         return " ".join(
             [
                 self.name,
-                *(v for k, v in self.values if not _contains(self.name.rstrip("0123456789 "), v)),
+                *(v for _, v in self.values if not _contains(self.name.rstrip("0123456789 "), v)),
             ]
         )
 

@@ -110,7 +110,7 @@ def by_reward(steps: int, prompts: int, samples: int, kl: float, lr: float) -> p
 
 def by_imitation(steps: int, prompts: int, lr: float) -> pl.Recipe:
     """Demonstrations, with a tenth of the steps to warm up and a cosine to 0 behind."""
-    rate = pl.Cosine(lr, 0.0, steps) if steps > 1 else lr
+    rate: Any = pl.Cosine(lr, 0.0, steps) if steps > 1 else lr
     return pl.vary(
         pl.recipe("sft"),
         draw=ClipDraw(shuffle=False),
@@ -125,7 +125,8 @@ def arms_of(rl: pl.Recipe, sft: pl.Recipe, strict: bool) -> Mapping[str, pl.Reci
 
     def paid(shuffle: bool = True, **more: float) -> pl.Recipe:
         reward = ChoiceReward(strict, **more)
-        sample, _ = rl.collect.links
+        collect: Any = rl.collect
+        sample, _ = collect.links
         return pl.vary(
             rl, draw=ClipDraw(shuffle), collect=pl.links(sample, pl.Score(reward=reward))
         )
