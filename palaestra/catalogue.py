@@ -122,17 +122,12 @@ def find(method: str) -> ModuleType:
         return own_module(method)
     known = {e.id: e for e in all_entries()}
     entry = known.get(method)
-    if entry is not None and entry.built:
-        return importlib.import_module(entry.module)
     if entry is not None and entry.page:
         raise UserError(
             f"{method!r} is no method to run but a text about others; read {entry.page}"
         )
     if entry is not None:
-        raise UserError(
-            f"{method!r} ({entry.title}) is in the catalogue but not built yet; `palaestra list` "
-            "shows what is"
-        )
+        return importlib.import_module(entry.module)
     if (plugin := find_plugin("recipes", method)) is not None:
         return added_module(plugin)
     names = [*(e.id for e in known.values() if e.built), *(p.name for p in plugins("recipes"))]

@@ -2,7 +2,7 @@
 
 A built row is placed by its recipe (`ledger.read_off`). What no recipe can say is typed in
 `surveys/placements.tsv`: a cell there holds all values of a row in a column, so what is read off
-must be among them. An empty cell adds nothing. Rows that are planned are typed alone.
+must be among them. An empty cell adds nothing. Texts about methods are typed alone.
 
 `python -m palaestra.ledger.placements` names the cells that their recipe contradicts.
 """

@@ -1,13 +1,11 @@
-"""The pages of all methods: those that are built with their formulas as mathematics, those that are
-planned from the catalogue, and one table of them all that sorts and filters.
+"""The pages of all methods, with their formulas as mathematics, and one table of them all that sorts and
+filters.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,8 @@ from palaestra.ledger.changes import LEGEND, changes_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.standing import is_doubted, standing
 from palaestra.ledger.wording import ends, time_of
-from palaestra.markdown import paper_link, render
+from palaestra.markdown import render
 from palaestra.site.formulas import article
-from palaestra.site.sources import root
 from palaestra.types import value_class
 from palaestra.values import walk
 
@@ -72,24 +69,21 @@ def needs_of(entry: Entry) -> tuple[str, ...]:
 # ---- the rows
 
 
-@cache
-def planned() -> Mapping[str, Mapping[str, Any]]:
-    """What is known of the methods that are not built, by their ids."""
-    return json.loads((root() / "docs" / "planned.json").read_text(encoding="utf-8"))
-
-
 def rows() -> list[MethodRow]:
     """Every method of the catalogue, in its order."""
     return [row_of(e) for e in catalogue.all_entries()]
 
 
 def row_of(entry: Entry) -> MethodRow:
-    known = planned().get(entry.id, {})
     common: dict[str, Any] = {"id": entry.id, "title": entry.title, "family": entry.family}
     if not entry.built:
-        typed: dict[str, Any] = {n: tuple(known.get(n, ())) for n in ("changes", "needs")}
-        typed |= {"changes": ("analysis",)} if entry.page else {}
-        return MethodRow(**common, **typed, status=standing(entry).status, page=entry.page)
+        return MethodRow(
+            **common,
+            changes=("analysis",),
+            needs=(),
+            status=standing(entry).status,
+            page=entry.page,
+        )
     result = None if is_doubted(entry) else read_result(entry.id)
     effect, size, cost, minutes = "", None, "", None
     if result and result.get("effect") is not None:
@@ -116,31 +110,8 @@ def row_of(entry: Entry) -> MethodRow:
 
 
 def pages() -> dict[str, str]:
-    """The table, and a page of each method that has none in docs/methods."""
-    everything = rows()
-    made = {"methods.md": table_page(everything)}
-    for row in everything:
-        if row.status == "planned":
-            made[row.place] = planned_page(row)
-    return made
-
-
-def planned_page(row: MethodRow) -> str:
-    known = planned().get(row.id, {})
-    return render(
-        "planned.md",
-        row=row,
-        known=known,
-        paper=paper_link(known.get("paper", "")),
-        what=article(paragraphs(known.get("what", ""))),
-        legend=LEGEND,
-        title=row.title if row.title == known.get("authors_title") else known.get("authors_title"),
-    )
-
-
-def paragraphs(text: str) -> str:
-    """The text with a paragraph for each sentence that begins a line behind one that ends a line."""
-    return re.sub(r"(?<=[.:])\n(?=[A-Z0-9(-])", "\n\n", text)
+    """The table of all methods."""
+    return {"methods.md": table_page(rows())}
 
 
 def with_formulas(text: str) -> str:
@@ -176,8 +147,8 @@ def table_page(everything: Sequence[MethodRow]) -> str:
         families=list(dict.fromkeys(r.family for r in everything)),
         statuses=sorted({r.status for r in everything}),
         legend={n: t for n, t in LEGEND.items() if count[n]},
-        needs=sorted({n for r in everything if r.status != "planned" for n in r.needs}),
-        built=sum(r.status != "planned" and not r.page for r in everything),
+        needs=sorted({n for r in everything for n in r.needs}),
+        built=sum(not r.page for r in everything),
         literature=len(catalogue.rows()),
     )
 

@@ -45,7 +45,7 @@ def copy_sources(tree: Path, generated: Iterable[str]) -> None:
         generated: paths of pages that will also be in the tree, which others may link to.
     """
     here = root()
-    shutil.copytree(here / "docs", tree / "docs", ignore=shutil.ignore_patterns("planned.json"))
+    shutil.copytree(here / "docs", tree / "docs")
     for name in PAGES:
         if (here / name).is_file():
             shutil.copy(here / name, tree / name)

@@ -75,9 +75,6 @@ from .phrasing import (
     question_text as question_text,
     rephrase as rephrase,
 )
-from .clinical import (
-    ClinicalTasks as ClinicalTasks,
-)
 from .qrels import (
     JudgedQueries as JudgedQueries,
     read_qrels as read_qrels,

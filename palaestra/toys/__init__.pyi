@@ -189,6 +189,3 @@ from .wiki import (
 from .words import (
     Words as Words,
 )
-from .patients import (
-    PatientTasks as PatientTasks,
-)

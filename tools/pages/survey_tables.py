@@ -25,10 +25,8 @@ SOURCE_MARKS = {"computed": "", "completed": "+", "typed": "*"}
 
 
 def row_link(entry: Entry) -> str:
-    """The name of a row, linked where it has a page; in italics where it is planned."""
-    if entry.built:
-        return f"[{entry.id}](../methods/{entry.id}.md)"
-    return f"[{entry.id}]({entry.id}.md)" if entry.page else f"*{entry.id}*"
+    """The name of a row, linked to its page."""
+    return f"[{entry.id}]({entry.page.rpartition('/')[2] or f'../methods/{entry.id}.md'})"
 
 
 def measured(entry: Entry) -> tuple[str, str]:
