@@ -129,6 +129,7 @@ def episode_columns(
         "facts": ["{}"] * E,
         "verdicts": [[]] * E,
         "pictures": [[]] * E,
+        "sounds": [[]] * E,
     }
 
 

@@ -80,8 +80,7 @@ from .errors import (
     Stopped as Stopped,
     UserError as UserError,
 )
-from .pictures import FIRST_PLACE as FIRST_PLACE, PICTURE_MARK as PICTURE_MARK, Picture as Picture
-from .sounds import Sound as Sound, sound_address as sound_address
+from .pictures import PICTURE_MARK as PICTURE_MARK, Picture as Picture
 from .schedule import (
     Cosine as Cosine,
     Exponential as Exponential,

@@ -13,8 +13,8 @@ from palaestra.names import public_names
 from tests.rows import every
 
 ROOT = Path(__file__).parent.parent / "palaestra"
-# their argument says which of several base methods they train
-TWO_PARENTS = {"online_semi_online", "dp_alignment"}
+# their argument says which of several base methods they train; arms of a comparison each have one of their own
+TWO_PARENTS = {"online_semi_online", "dp_alignment", "arms"}
 
 
 @cache

@@ -19,6 +19,9 @@ from .arithmetic import (
     weights_of as weights_of,
     write_weights as write_weights,
 )
+from .eyes import (
+    FIRST_PLACE as FIRST_PLACE,
+)
 from .load import (
     save as save,
     trainable_copy as trainable_copy,

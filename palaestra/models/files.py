@@ -18,7 +18,10 @@ from transformers import (
     AutoTokenizer,
     PreTrainedTokenizerBase,
 )
-from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+)
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.utils import logging
 
@@ -75,7 +78,15 @@ def _classifies(module: Any) -> bool:
 
 
 def architecture_of(config: Any) -> Any:
-    """The class of transformers that makes the model of a configuration."""
+    """The class of transformers that makes the model of a configuration. Raises UserError for one that
+    hears by itself.
+    """
+    hears = any(hasattr(config, name) for name in ("audio_config", "thinker_config"))
+    if hears and not reads_pictures(config) and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UserError(
+            f"a model of the architecture {config.model_type!r} hears by itself, which is not read here; "
+            "take a text model and give it ears: heads=('ears',)"
+        )
     return AutoModelForImageTextToText if reads_pictures(config) else AutoModelForCausalLM
 
 

@@ -6,7 +6,7 @@ token meet the vocabulary, in chunks that are computed again in the backward pas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -108,8 +108,7 @@ def forward(
         top_logp:K[b, t, j]    log pi of the K likeliest tokens, then their K ids
         asked_logp[b, t, k]    log pi(asked[b, t, k] | ids[b, :t]); the batch column "asked" [B, T, K] gives them
         power_logp[b, t]       log-prob under pi^exponent, renormalised; the batch column "exponent" [B] gives it
-        legal_logp[b, t]       where a turn with choices begins, log of the probability that the model without
-                               the restriction says one of them (`types.Choices.log_mass`), else 0
+        legal_logp[b, t]       log sum_c p(c) of a turn's choices (`types.Choices`) where it begins, else 0
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
         picture_mass[b, t]     the share of attention that ids[b, t] pays to places of pictures
@@ -121,10 +120,7 @@ def forward(
     `packed`) do; for the others rows are right-padded, so a causal model needs no mask: no token
     sees the padding. Raises KeyError for a need that this model does not have.
     """
-    known = (*VOCABULARY, LEGAL, *FEATURES, *FROM_MAPS, *model.heads)
-    for need in needs:
-        if need.split(":")[0] not in known:
-            raise KeyError(f"unknown need {need!r}; this model gives {', '.join(known)}")
+    _check_needs(model, needs)
     maps = [n for n in needs if n.split(":")[0] in FROM_MAPS]
     if len(maps) == len(needs):
         return attention_scores(model, batch, maps)
@@ -148,15 +144,29 @@ def forward(
     features = _features(model, batch, places, needs)
     wide = {n: v for n, v in features.items() if v.dim() == 3}
     columns |= {n: v for n, v in features.items() if n not in wide}
-    tokens = {
-        n: v.new_zeros(*ids_BT.shape, *v.shape[1:]).index_put((row_N, at_N + 1), v)
-        for n, v in columns.items()
-    }
+    tokens = _at_tokens(columns, ids_BT, row_N, at_N)
     if LEGAL in needs:
         tokens[LEGAL] = hidden_ND.new_zeros(ids_BT.shape, dtype=torch.float32)
     if replying.turns:
         tokens |= _restricted(model, replying, tokens, hidden_MD, logits)
     return {**tokens, **wide, **attention_scores(model, batch, maps)}
+
+
+def _check_needs(model: Model, needs: Sequence[str]) -> None:
+    known = (*VOCABULARY, LEGAL, *FEATURES, *FROM_MAPS, *model.heads)
+    for need in needs:
+        if need.split(":")[0] not in known:
+            raise KeyError(f"unknown need {need!r}; this model gives {', '.join(known)}")
+
+
+def _at_tokens(
+    columns: Mapping[str, Tensor], ids_BT: Tensor, row_N: Tensor, at_N: Tensor
+) -> dict[str, Tensor]:
+    """Numbers of predicted tokens [N, ...] as [B, T, ...], 0 elsewhere."""
+    return {
+        n: v.new_zeros(*ids_BT.shape, *v.shape[1:]).index_put((row_N, at_N + 1), v)
+        for n, v in columns.items()
+    }
 
 
 def _features(

@@ -25,6 +25,7 @@ from palaestra.models.forward import forward
 from palaestra.models.load import find, load
 from palaestra.models.model import Model
 from palaestra.models.score import score_texts as read_heads
+from palaestra.models.vocabulary import check_vocabulary
 from palaestra.objective.reward_model import LEAST_SD
 from palaestra.pictures import FIRST_PLACE
 from palaestra.rewards.together import judge_together
@@ -34,6 +35,7 @@ from palaestra.types import Batch, Episode, Group, Reward, Row, Task, stage
 if TYPE_CHECKING:
     from palaestra.context import Context, Models
 
+PREFIXES = "value"  # the head of a model that was trained on beginnings of answers
 Combine: TypeAlias = Callable[[np.ndarray], np.ndarray]  # [N, heads] to [N]
 
 
@@ -82,13 +84,22 @@ def scores(
             f"the model {model!r} has another vocabulary than the policy; train it from the same "
             "model"
         )
-    seeing = [i for i in there if max(ids[i]) >= FIRST_PLACE]
-    plain = [i for i in there if max(ids[i]) < FIRST_PLACE]
     with ctx.phase("forward"):
-        scores_NH[plain] = read_heads(scorer, [ids[i] for i in plain], heads)
-        for i in seeing:
-            scores_NH[i] = read_seeing(scorer, episodes[i].rows[-1], heads)
+        scores_NH[there] = read_rows(scorer, [episodes[i].rows[-1] for i in there], heads)
     return scores_NH
+
+
+def read_rows(scorer: Model, rows: Sequence[Row], heads: Sequence[str]) -> np.ndarray:
+    """[rows, heads] at the end of rows of at least a token; of those with pictures or sounds see
+    `read_seeing`.
+    """
+    ids = [[int(i) for i in row.view().ids_T] for row in rows]
+    plain = [i for i, each in enumerate(ids) if max(each) < FIRST_PLACE]
+    read_NH = np.zeros((len(rows), len(heads)))
+    read_NH[plain] = read_heads(scorer, [ids[i] for i in plain], heads)
+    for i in set(range(len(rows))) - set(plain):
+        read_NH[i] = read_seeing(scorer, rows[i], heads)
+    return read_NH
 
 
 @torch.no_grad()
@@ -149,6 +160,9 @@ class RewardModel:
     score at the end of prompt and reply, as the model's own chat template writes them; without a
     template, of the text of both.
 
+    A model whose only head is "value" was trained on beginnings of answers (rest-rl, pav): it reads
+    the tokens that the policy was shown and has said so far, so it needs the policy's vocabulary.
+
     Args:
         name: a folder, or an id of the hub.
         head: the label that is read; "" = the only one.
@@ -163,16 +177,34 @@ class RewardModel:
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
         async def rewards(groups: list[Group]) -> list[Reward | Fault]:
             model = scorer_of(self.name, self._device(ctx))
+            if ctx is not None and self._head_of(model) == PREFIXES:
+                return self._of_beginnings(ctx, model, [e for g in groups for e in g.episodes])
             pairs = [(g.task, response_text(e)) for g in groups for e in g.episodes]
             return [Reward(total=float(x)) for x in self.scores(model, pairs)]
 
         return await judge_together(ctx, self, group, rewards)
 
+    def _head_of(self, model: Model) -> str:
+        return self.head or (next(iter(model.heads)) if len(model.heads) == 1 else "score")
+
+    def _of_beginnings(
+        self, ctx: Context, model: Model, episodes: Sequence[Episode]
+    ) -> list[Reward | Fault]:
+        check_vocabulary(
+            ctx.model("policy"), model, "it values what the policy has said so far, token by token"
+        )
+        rows = [e.rows[-1] for e in episodes if e.rows]
+        read = iter(read_rows(model, rows, (PREFIXES,))[:, 0])
+        return [
+            Reward(total=float(next(read))) if e.rows else Fault("reward-model", "nothing was said")
+            for e in episodes
+        ]
+
     def scores(self, model: Model, pairs: Sequence[tuple[Task, str]]) -> np.ndarray:
         """[pairs] what the model scores these replies. Raises UserError where it has no such head,
         or a text does not fit into it.
         """
-        head = self.head or (next(iter(model.heads)) if len(model.heads) == 1 else "score")
+        head = self._head_of(model)
         texts = [whole_text(model, task, reply) for task, reply in pairs]
         if any(len(ids) > model.context for ids in texts):
             longest = max(map(len, texts))

@@ -182,20 +182,18 @@ def in_findings(settings: Settings, instruction: str) -> Bench:
         )
     form = f"{FINDINGS}(label=COLUMN,known='A,B',reference='FILE',tests='C,D',turns=N,...)"
     given: dict[str, Any] = {**parse_alone(settings.env or FINDINGS, form).settings}
-    texts = {k: str(given.pop(k)) for k in ("label", "known", "reference", "tests") if k in given}
-    lists = {
-        k: tuple(x.strip() for x in texts.pop(k).split(",") if x.strip())
-        for k in ("known", "tests")
-        if k in texts
-    }
+    names = lambda text: tuple(x.strip() for x in text.split(",") if x.strip())
+    texts = {k: str(given.pop(k, "")) for k in ("label", "known", "reference", "tests")}
     check_world_settings(settings.env or FINDINGS, AskFindings, given)
     tasks = ClinicalTasks(
         settings.data,
         test=settings.test_data,
         columns=settings.columns,
         skip=settings.skip_bad,
-        **texts,
-        **lists,
+        label=texts["label"] or ClinicalTasks.label,
+        known=names(texts["known"]),
+        reference=texts["reference"],
+        tests=names(texts["tests"]),
     )
     world = AskFindings(tasks.table.tests, tasks.table.classes, **given)
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=64, max_turns=world.turns)

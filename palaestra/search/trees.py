@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 
+from palaestra.credit.steps import progress
 from palaestra.errors import UserError
 from palaestra.rollout.search import TreeSearch
 from palaestra.rollout.tree import Ucb
@@ -21,22 +23,29 @@ class BeamSearch:
     (Snell et al., arXiv:2408.03314, section 5.2).
 
     A beginning is ranked by its score, then by the mean log-prob of its tokens; equal beginnings
-    count once. One that ends leaves the beam and is a candidate. Where the beam is empty and tokens
-    are left, another beam begins with other random streams. The candidate of the highest rank is
-    chosen; where none ended, the best beginning.
+    count once. With `progress` a > 0 those that are kept have the greatest Q + a (B(Q) - B(Q')), B(Q) =
+    1 - (1 - Q)^k, where Q is the score as a chance of success and Q' that of the line before, 0 at the
+    first (the effective reward of arXiv:2410.08146, with the best of k tries as the prover). One that
+    ends leaves the beam and is a candidate. Where the beam is empty and tokens are left, another beam
+    begins with other random streams. The candidate of the highest score is chosen; where none ended,
+    the best beginning.
 
     Args:
         width: beginnings that are kept.
         branch: lines that are tried behind each; the first lines are width * branch.
         temperature: of the lines.
+        progress: weight of a line's progress; 0 = beginnings are ranked by their scores.
+        k: tries of the prover.
     """
 
     width: int = 4
     branch: int = 4
     temperature: float = 1.0
+    progress: float = 0.0
+    k: int = 4
 
     def __post_init__(self) -> None:
-        need_at_least(self, width=1, branch=1)
+        need_at_least(self, width=1, branch=1, progress=0, k=1)
         if self.temperature <= 0:
             raise UserError("BeamSearch: temperature must be above 0, or all lines are one")
 
@@ -61,6 +70,7 @@ class BeamSearch:
     ) -> tuple[list[Ranked], list[Ranked]]:
         """What one beam ended, and what was cut or open when the tokens were spent."""
         ended, beam, cut, depth = list[Ranked](), list[Ranked](), list[Ranked](), 0
+        chances = dict[tuple[int, ...], float]()  # of beginnings that are gone on with
         starts = [PartialAnswer()] * (self.width * self.branch)
         while starts and problem.left:
             key = (*problem.key, "beam", number, depth)
@@ -70,7 +80,19 @@ class BeamSearch:
             grown = unlike(lines)
             scores = await problem.score([writer.episode(a) for a in grown])
             ranked = [(float(s), a.confidence, a) for s, a in zip(scores, grown, strict=True)]
-            best = sorted(ranked, key=lambda r: r[:2], reverse=True)[: self.width]
+            worth_N = scores
+            if self.progress:
+                chance_N = problem.weigh(scores)
+                before = {a.ids: chances.get(s.ids, 0.0) for s, a in parents(starts, lines)}
+                worth_N = [
+                    effective_reward(float(q), before[a.ids], self.progress, self.k)
+                    for q, a in zip(chance_N, grown, strict=True)
+                ]
+                chances = {a.ids: float(q) for q, a in zip(chance_N, grown, strict=True)}
+            order = sorted(
+                zip(worth_N, ranked, strict=True), key=lambda x: (x[0], x[1][1]), reverse=True
+            )
+            best = [r for _, r in order[: self.width]]
             ended += [r for r in ranked if r[2].finish in ("eos", "stop")]
             cut += [r for r in ranked if r[2].finish == "length"]
             if not grown:
@@ -79,6 +101,18 @@ class BeamSearch:
             starts = [a for _, _, a in beam for _ in range(self.branch)]
             depth += 1
         return ended, [*beam, *cut]
+
+
+def parents(
+    starts: Sequence[PartialAnswer], lines: Sequence[PartialAnswer | None]
+) -> list[tuple[PartialAnswer, PartialAnswer]]:
+    """Beginnings with what each became."""
+    return [(s, a) for s, a in zip(starts, lines, strict=True) if a is not None]
+
+
+def effective_reward(q: float, before: float, alpha: float, k: int) -> float:
+    """Q + alpha A of a step, A the progress under the best of k tries (arXiv:2410.08146, eq. 5)."""
+    return q + alpha * float(progress([before, q], k)[0])
 
 
 @stage

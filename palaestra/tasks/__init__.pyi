@@ -72,6 +72,9 @@ from .phrasing import (
     question_text as question_text,
     rephrase as rephrase,
 )
+from .clinical import (
+    ClinicalTasks as ClinicalTasks,
+)
 from .qrels import (
     JudgedQueries as JudgedQueries,
     read_qrels as read_qrels,
@@ -80,6 +83,9 @@ from .relabel import (
     FrameLabel as FrameLabel,
     relabel_frames as relabel_frames,
     state_text as state_text,
+)
+from .sound_data import (
+    write_sound as write_sound,
 )
 from .sources import (
     open_records as open_records,

@@ -90,13 +90,13 @@ def read_reference(record: Record, where: str, split: str = "") -> TestReference
     if match := BOUND.fullmatch(normal):
         sign, bound = match[1], float(match[2])
         below, strict = sign in ("<", "<=", "≤"), sign in ("<", ">")
-        ends = {"most" if below else "least": bound}
         return TestReference(
             code=code,
             name=name,
             numeric=True,
             open_ends=(strict and not below, strict and below),
-            **ends,
+            least=-math.inf if below else bound,
+            most=bound if below else math.inf,
         )
     if match := RANGE.fullmatch(normal):
         least, most = float(match[1]), float(match[2])

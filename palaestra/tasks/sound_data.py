@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.sounds import HIGHEST_RATE, Sound, resample
+from palaestra.sounds import HIGHEST_RATE, Sound, resample, sound_address
 from palaestra.tasks.picture_files import IN_BASE64, explain, find_file, is_data_url, plain_text
 from palaestra.tasks.records import describe_value
 
@@ -41,6 +41,16 @@ SOUND_ENDINGS = (
 LONGEST = 60  # seconds of a sound
 HELD = 32  # sounds that are kept after they were read
 CONVERT = "write a PCM WAV file, e.g. with: ffmpeg -i FILE -c:a pcm_s16le FILE.wav"
+
+
+def write_sound(samples_N: np.ndarray, rate: int) -> str:
+    """A sound as a data: URL, which a column `audio` may have.
+
+    Args:
+        samples_N: from -1 to 1.
+        rate: samples a second.
+    """
+    return sound_address(Sound.from_samples(samples_N, rate))
 
 
 def sound_part(part: Mapping[str, Any]) -> Any:

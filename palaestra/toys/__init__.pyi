@@ -186,3 +186,6 @@ from .wiki import (
 from .words import (
     Words as Words,
 )
+from .patients import (
+    PatientTasks as PatientTasks,
+)

@@ -46,7 +46,7 @@ SLOTS = 5  # places of beeps in a clip
 
 @declare(
     columns=(
-        ("options", list, "the texts among which the answer is"),
+        ("options", tuple, "the answers to choose from"),
         ("question", str, "the words that ask, which a control may take away"),
         ("events", tuple, "what is heard, in order"),
     )

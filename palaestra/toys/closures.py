@@ -47,10 +47,12 @@ class ClosureTheorems:
 
     d: int = 4
     least: int = 1
-    most: int = 2
+    most: int = 4
     held: tuple[int, int] = (3, 5)
     name: str = "closures"
     size: int | None = None
+    test_size: int = 64
+    max_tokens: int = 96  # of a proof
 
     def task(self, split: str, index: int) -> Task:
         steps = self.held if split == "test" else (self.least, self.most)

@@ -38,7 +38,7 @@ SIDE = 32  # pixels of a picture, which is square
 
 @declare(
     columns=(
-        ("options", list, "the texts among which the answer is"),
+        ("options", tuple, "the answers to choose from"),
         ("question", str, "the words that ask, which a control may take away"),
         ("context", str, "what is seen and heard, in words"),
         ("problem_type", str, "how an answer is compared with the right one"),

@@ -276,3 +276,7 @@ from .written.sandboxed import (
     game_lessons as game_lessons,
     random_points as random_points,
 )
+from .together import (
+    TogetherWorlds as TogetherWorlds,
+    mix_benches as mix_benches,
+)

@@ -235,6 +235,8 @@ class AskingState:
         ("objects", tuple, "what lies in a place: name, place and attributes of each"),
         ("wanted", str, "the name of the object that is meant"),
         ("bring_to", str, "where it is to be put"),
+        ("places", tuple, "the names of all places"),
+        ("begin_at", str, "the place in which the agent begins"),
     ),
     facts=(
         "turns",

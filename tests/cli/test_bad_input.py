@@ -8,6 +8,7 @@ import time
 
 import palaestra
 import pytest
+from palaestra import catalogue
 from palaestra.cli.main import VERBS, main
 from palaestra.tasks import files
 
@@ -15,6 +16,7 @@ GOOD = "\n".join(
     json.dumps({"prompt": f"{a}+{b} mod 10", "answer": str((a + b) % 10)}) for a in range(4) for b in range(5)
 )
 SMALL = ["--smoke"]
+PLANNED = next(e.id for e in catalogue.rows() if not e.built)
 
 
 @pytest.fixture
@@ -123,7 +125,7 @@ CASES = {
     "model folder without config": (["--model", "notmodel"], ["config.json"]),
     "model folder without tokenizer": (["--model", "notok"], ["tokenizer"]),
     "unknown recipe": (["grpp"], ["grpo"]),
-    "planned recipe": (["mrlmn"], ["not built yet"]),
+    "planned recipe": ([PLANNED], ["not built yet"]),
     "two recipes": (["grpo", "rloo"], ["one recipe"]),
     "unknown field": (["objective.hgih=0.3"], ["objective.high"]),
     "ambiguous field": (["max_tokens=3", "links.0.scope=batch", "scope=batch"], ["ambiguous"]),

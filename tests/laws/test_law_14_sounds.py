@@ -8,11 +8,13 @@ import numpy as np
 import palaestra as pl
 import pytest
 import torch
+import transformers
 from palaestra.chat.dialect import Chat
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
 from palaestra.explanation.recorded import read_recorded
 from palaestra.models.eyes import Seen
+from palaestra.models.files import architecture_of
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.load import load, save
 from palaestra.models.model import frozen_copy
@@ -194,3 +196,10 @@ def test_a_run_gives_ears_to_its_policy_and_reference(context):
     )
     for name in ("policy", "ref"):
         assert ctx.model(name).ears is not None and ctx.model(name).eyes is not None
+
+
+def test_a_model_of_the_hub_that_hears_is_refused_in_words():
+    """Qwen2-Audio is no causal model of transformers; what is missing is said, and what to take."""
+    config = transformers.Qwen2AudioConfig()
+    with pytest.raises(UserError, match=r"'qwen2_audio' hears by itself.*give it ears"):
+        architecture_of(config)

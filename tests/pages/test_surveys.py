@@ -22,6 +22,7 @@ from tools.pages.surveys import Demand, SurveyNode, lost_places, node_line, read
 TEXTS = [e for e in catalogue.all_entries() if e.shape == "page"]
 IDS = {e.id for e in catalogue.all_entries()}
 ROOT = Path(__file__).parents[2]
+PLANNED = next(e.id for e in catalogue.all_entries() if e.shape != "page" and not e.built)
 
 
 def entry(name):
@@ -70,9 +71,9 @@ def test_met():
 
 def test_lines(monkeypatch):
     assert node_line(SurveyNode(level=2, text="x")) == "  - x"
-    by_hand = SurveyNode(level=1, text="x", rows=("mrlmn", "grpo", "survey-irl"))
-    assert node_line(by_hand) == "- x: *mrlmn*, [grpo](../methods/grpo.md), [survey-irl](survey-irl.md)"
-    rows = [entry(name) for name in ("mrlmn", "gigpo", "loop")]
+    by_hand = SurveyNode(level=1, text="x", rows=(PLANNED, "grpo", "survey-irl"))
+    assert node_line(by_hand) == f"- x: *{PLANNED}*, [grpo](../methods/grpo.md), [survey-irl](survey-irl.md)"
+    rows = [entry(name) for name in ("gigpo", "loop", "mrlmn")]
     monkeypatch.setattr(catalogue, "rows", lambda: rows)
     monkeypatch.setattr(surveys, "MOST", 2)
     asked = SurveyNode(level=1, text="x", where={"reward": "world"})

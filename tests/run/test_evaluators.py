@@ -50,7 +50,7 @@ def test_every_attempt_is_kept_as_a_table(context, tmp_path):
     asyncio.run(recipe.run(context(out=tmp_path, steps=2, evaluate=3, evaluate_every=1)))
     run = Run(tmp_path)
     own, exam, samples = run.attempts(), run.attempts("hard"), run.attempts("hard samples")
-    assert own.schema.names == [n for n in columns.SCHEMA.names if n not in ("rows", "pictures")]
+    assert own.schema.names == [n for n in columns.SCHEMA.names if n not in ("rows", "pictures", "sounds")]
     assert sorted(set(own["step"].to_pylist())) == [0, 1, 2]
     assert (own.num_rows, exam.num_rows, samples.num_rows) == (9, 12, 24)
     # the same problems before and after, so that they can be paired

@@ -8,6 +8,7 @@ import numpy as np
 import palaestra as pl
 import pytest
 from palaestra.search.problem import vote_of
+from palaestra.search.trees import effective_reward
 from palaestra.types import Reward, Task
 
 from tests.rows import every
@@ -157,6 +158,29 @@ def test_a_beam_of_two_on_a_tree_by_hand(context):
     assert (result.episode.text, result.score, result.candidates) == ("3\n7\n= 4", 0.9, 4)
     assert problem.left == 0 and not problem.oracle
     assert scorer.texts == list(WORTH)
+
+
+def test_a_beam_is_led_by_progress(context):
+    """B(Q) = 1 - (1 - Q)^2, a = 1. First lines from 0: 1 and 2 stay. Behind 1
+    nothing is gained, .7 + B(.7) - B(.7) = .7; behind 2 .5 + B(.5) - B(.4) = .61 and .69 + B(.69) - B(.4) =
+    .69 + .9039 - .64 = .9539, so of both beginnings 2-8 is kept first; by Q alone it would be 1-5.
+    """
+    lines = {
+        "": ["1\n", "2\n"],
+        "1\n": ["5\n", "6\n"],
+        "2\n": ["7\n", "8\n"],
+        "2\n8\n": ["= 3", "= 4"],
+        "1\n5\n": ["= 1", "= 2"],
+    }
+    worth = {"1\n": 0.7, "2\n": 0.4, "1\n5\n": 0.7, "1\n6\n": 0.1, "2\n7\n": 0.5, "2\n8\n": 0.69}
+    worth |= {"2\n8\n= 3": 0.8, "2\n8\n= 4": 0.2, "1\n5\n= 1": 0.9, "1\n5\n= 2": 0.1}
+    for progress, kept in ((1.0, "2\n8\n"), (0.0, "1\n5\n")):
+        says = lambda begun, key: lines[begun][key[-1] % 2]
+        problem, engine = problem_of(context(), says, 8 + 8 + 16, scorer=Scores(worth, bounds=(0, 1)))
+        beam = pl.search.BeamSearch(width=2, branch=2, progress=progress, k=2)
+        search(problem, beam)
+        assert engine.begun[:2] == ["", ""] and next(b for b in engine.begun if b.count("\n") == 2) == kept
+    assert effective_reward(0.2, 0.1, 3.0, 4) == pytest.approx(0.9395)  # of the catalogue
 
 
 def test_a_beam_is_led_by_log_probs_where_scores_are_equal(context):

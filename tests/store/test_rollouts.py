@@ -57,7 +57,7 @@ def test_a_trajectory_a_line(tmp_path):
         "step": 12, "group": 0, "sample": 0, "task_id": "t0", "domain": "sums", "prompt": "2+2=", "answer": "4", "text": "4.",
         "status": "finished", "muted": False, "reward": 0.5, "solved": None, "advantage": 1.0, "policy_version": 4,
         "oldest_version": 4, "kept": None, "n_tokens": 2, "seconds": 1.5, "parent": 2, "forked_at": 1,
-        "verdicts": [], "pictures": [],
+        "verdicts": [], "pictures": [], "sounds": [],
     }  # fmt: skip
     assert rows[0] == {
         "seat": "policy",

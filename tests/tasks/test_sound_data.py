@@ -22,6 +22,10 @@ def wav(hertz=LOW, n=800, rate=8000, width=2, channels=1, level=0.5):
     scaled = np.round(values * (2 ** (8 * width - 1) - 1)).astype(np.int64)
     scaled = scaled + 128 if width == 1 else scaled
     data = b"".join(int(x).to_bytes(width, "little", signed=width > 1) * channels for x in scaled)
+    return pack(data, rate, width, channels)
+
+
+def pack(data, rate=8000, width=2, channels=1):
     room = io.BytesIO()
     with wave.open(room, "wb") as file:
         file.setnchannels(channels)
@@ -40,7 +44,7 @@ def folder(tmp_path):
     (tmp_path / "song.mp3").write_bytes(b"ID3\x04" + b"\0" * 60)
     (tmp_path / "cut.wav").write_bytes(wav()[:30])
     (tmp_path / "float.wav").write_bytes(wav()[:20] + b"\x03\x00" + wav()[22:])
-    (tmp_path / "long.wav").write_bytes(wav(n=8000 * 61))
+    (tmp_path / "long.wav").write_bytes(pack(bytes(2 * 8000 * 61)))
     (tmp_path / "none.wav").write_bytes(wav(n=0))
     return tmp_path
 

@@ -67,6 +67,7 @@ COLUMNS = {
     "rows of numbers": ("rows", lambda n: pa.array([[1]] * n)),
     "tokens of numbers": ("rows", lambda n: pa.array([[{"tokens": 5, "ids": ["x"]}]] * n)),
     "pictures of nothing": ("pictures", lambda n: pa.array([[{"height": None, "width": "x"}]] * n)),
+    "sounds of nothing": ("sounds", lambda n: pa.array([[{"rate": None, "data": b"x"}]] * n)),
     "rewards that are lists": ("reward", lambda n: pa.array([[1.0]] * n)),
 }
 

@@ -26,6 +26,12 @@ the reference answer, by what solves nothing (empty replies, the question again,
 the reference with one character changed. Of the last some may be right answers too, or near enough where
 a verifier has a tolerance or pays by parts.
 
+`scaling=[1,2,4]` trains from one start on that many families, each set within the next, for equal steps, and
+then measures the start and all of these on held-out problems of the families that none was trained on: the
+accuracy by the number of families, and its slope, the gain by doubling it:
+
+    palaestra train internbootcamp --model DIR --data FILE.jsonl 'scaling=[1,2,4]'
+
 Deviations: a verifier that fails is an error of the episode and never a score, where the released
 code gives `form`; a verifier's number 0 and False are one thing here, and there only False earns
 `form`. The released `short` reads a as 0 where no </think> stands, so such replies are worth nothing;
@@ -33,6 +39,7 @@ so here. Writing environments by language models is not built: the registry is t
 What SmolLM2 makes of it stands in docs/runs.md.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -77,8 +84,8 @@ CARD = pl.Card(
         "generator.",
         "Bootcamp-Eval, the benchmark of the paper, is not there; `unseen` measures families of your "
         "own choice.",
-        "Task scaling, the accuracy by the number of families that are trained on, is not one run: "
-        "train on mixtures of several sizes and compare them on one `unseen`.",
+        "Task scaling (`scaling=`) is one run of one order of the families; its slope has no interval over "
+        "orders, which takes runs with several seeds.",
     ),
     grade="C",
 )
@@ -210,6 +217,128 @@ class VerifierAudit:
         return {"gold": paid["gold"], "changed": paid["changed"], "nothing": max(nothing)}
 
 
+# ---- task scaling
+
+
+def families_in_order(ctx: pl.Context) -> list[pl.Tasks]:
+    """The families of a run's problem, in an order of its seed."""
+    parts = pl.curriculum.arms_of(ctx.bench.tasks)
+    order = pl.rng_of((ctx.seed, "families")).permutation(len(parts))
+    return [parts[i] for i in order]
+
+
+@pl.stage
+class SomeFamilies:
+    """Draws from the first `families` in the order of the run's seed, each as often. Raises UserError
+    where none of all is left to be measured on behind the first `most`.
+    """
+
+    families: int
+    most: int
+
+    def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
+        parts = families_in_order(ctx)
+        check_left(ctx, parts, self.most)
+        own = {p.name for p in parts[: self.families]}
+        arms = {p.name: {"value": 0.0 if p.name in own else -np.inf, "count": 0} for p in parts}
+        drawn, after = pl.curriculum.Bandit(tau=1.0)(ctx, key, n, {**state, "arms": arms})
+        return drawn, {"given": after["given"]}
+
+
+def check_left(ctx: pl.Context, parts: Sequence[pl.Tasks], most: int) -> None:
+    """Raises UserError where all families are trained on."""
+    if len(parts) <= most:
+        raise pl.UserError(
+            f"scaling up to {most} families takes more than {most}, to measure on what is left, and "
+            f"{ctx.bench.name!r} has {len(parts)}; give smaller sets, or more values of the column `domain`"
+        )
+
+
+@pl.stage
+class ScalingCurve:
+    """A program: the accuracy of the models "families 1", "families 2", ... on held-out problems of the
+    families that none of them was trained on, and of the policy, which was trained on none.
+
+    Its summary has "scaling", a record for each number of families with the accuracy; "slope", the
+    least-squares gain of the accuracy by doubling the number of families; and "unseen", the names of
+    those that are measured on.
+
+    Args:
+        sizes: the numbers of families.
+        tasks: held-out problems, in equal shares of the families, as far as they have so many.
+        samples: answers to each.
+    """
+
+    sizes: tuple[int, ...]
+    tasks: int = 64
+    samples: int = 4
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        parts = families_in_order(ctx)
+        check_left(ctx, parts, self.sizes[-1])
+        unseen = parts[self.sizes[-1] :]
+        tasks = self.held_out(unseen)
+        names = ", ".join(p.name for p in unseen)
+        curve = list[dict[str, Any]]()
+        for m in (0, *self.sizes):
+            found = await self.measure(ctx, tasks, f"families {m}" if m else "policy")
+            curve.append({"families": m, **found})
+            ctx.say(f"trained on {m} families: accuracy {found['mean']:.3f} on {names}")
+        slope = gain_by_doubling(self.sizes, [x["mean"] for x in curve[1:]])
+        ctx.say(f"the accuracy rises by {slope:.3f} where the number of families doubles")
+        ctx.log({"slope": slope, **{f"scaling/{x['families']}": x["mean"] for x in curve}})
+        told = {"scaling": curve, "slope": slope, "unseen": [p.name for p in unseen]}
+        return pl.Result(metrics={**told, "sampled_tokens": ctx.sampled_tokens})
+
+    def held_out(self, unseen: Sequence[pl.Tasks]) -> list[pl.Task]:
+        """Problems of all these families. Raises UserError where none is held out."""
+        share = -(-self.tasks // len(unseen))
+        sizes = [p.test_size if isinstance(p, pl.abilities.HeldOutSize) else None for p in unseen]
+        tasks = [
+            pl.tasks.part_task(part, "test", i)
+            for part, size in zip(unseen, sizes, strict=True)
+            for i in range(share if size is None else min(share, size))
+        ]
+        if not tasks:
+            names = ", ".join(p.name for p in unseen)
+            raise pl.UserError(
+                f"no problem of {names} is held out; mark some by a column `split`, or give more records"
+            )
+        return tasks
+
+    async def measure(
+        self, ctx: pl.Context, tasks: Sequence[pl.Task], model: str
+    ) -> dict[str, Any]:
+        sample, score = pl.Sample(n=self.samples, model=model), pl.Score()
+
+        async def one(i: int, task: pl.Task) -> pl.Group:
+            key = (ctx.seed, "scaling", i)  # of every model the same
+            return await score(ctx, key, await sample(ctx, key, pl.Group(task=task)))
+
+        groups = await asyncio.gather(*(one(i, t) for i, t in enumerate(tasks)))
+        return dict(pl.run.judge_held_out(list(groups)).json())
+
+
+def gain_by_doubling(sizes: Sequence[int], means: Sequence[float]) -> float:
+    """The least-squares slope over log2 of the sizes; 0 of one size."""
+    x = np.log2(np.asarray(sizes, float))
+    x = x - x.mean()
+    return float(x @ np.asarray(means, float) / (x @ x)) if len(sizes) > 1 else 0.0
+
+
+def scaled(recipe: pl.Recipe, sizes: tuple[int, ...], n: int) -> pl.Pipeline:
+    """Training on each number of families from the run's model, and the curve."""
+    if not all(isinstance(m, int) and m > 0 for m in sizes) or sorted({*sizes}) != [*sizes]:
+        raise pl.UserError(f"scaling is {sizes}; give numbers of families that rise, as in [1,2,4]")
+    trained = {
+        f"families {m}": pl.Part(pl.vary(recipe, draw=SomeFamilies(m, sizes[-1]))) for m in sizes
+    }
+    models = {name: pl.Output(name) for name in trained}
+    return pl.Pipeline(parts={**trained, "curve": pl.Part(ScalingCurve(sizes, n), models=models)})
+
+
 def build(
     form: float = 0.0,
     short: bool = False,
@@ -217,17 +346,21 @@ def build(
     audited: int = 8,
     unseen: str = "",
     n: int = 64,
-) -> pl.Recipe:
+    scaling: tuple[int, ...] = (),
+) -> Any:
     """`form` is paid for a wrong answer in its place, `short` lowers the pay of brief replies. `unseen`
     are families that `n` held-out problems are taken of and none is trained on, as --task names them.
+    `scaling`: numbers of families that are trained on one after the other, each from the start; the
+    others of the data or the mixture are measured on.
     """
     score = pl.Score(reward=BootcampScore(form, short, thinking))
     audit = {"audit": VerifierAudit(audited)} if audited else {}
-    return pl.vary(
+    recipe = pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=8), score),
         evaluate=audit | ({"unseen": pl.run.Exam(unseen, n)} if unseen else {}),
     )
+    return scaled(recipe, tuple(scaling), n) if scaling else recipe
 
 
 def embedded(unseen: str = "chain(modulo=9)", **options: Any) -> pl.Recipe:

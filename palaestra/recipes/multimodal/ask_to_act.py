@@ -26,7 +26,9 @@ Numbers: "success" on held-out rows; "question_ratio", questions a turn; "ars", 
 formula not seen; from memory of the abstract's appendix); "unneeded", useful questions beyond K, as an agent
 may learn to ask what it need not know; "idle", useless ones. `budget` is B.
 
-DEFAULT_RESULT
+The built-in run imitates a program that knows the record, then learns from rewards, on rooms of four objects.
+After the 40 steps of imitation 28% (16 to 45) of 32 held-out rooms succeed, with 1.4 questions each, of which
+0.5 are of no use (seed 0); what 20 steps of rewards add to that was not measured.
 """
 
 import asyncio
@@ -101,6 +103,8 @@ CARD = pl.Card(
         "The agent reads words, not frames; a Perceiver that compresses frames is not there.",
         "A value head reads the policy's own states; PPO is not distributed over simulators.",
         "Kinds of ambiguity are not told apart, and preferences about where to put things are not among them.",
+        "Where only what is possible can be said, questions list the values of the record, so an agent knows which colours "
+        "there are before it sees them.",
         "No imitation comes first on rows of yours; the built-in run imitates a program that knows the record.",
     ),
     grade="C",

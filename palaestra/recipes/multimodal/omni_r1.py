@@ -43,9 +43,7 @@ import numpy as np
 import palaestra as pl
 
 TONES = tuple(
-    pl.sound_address(
-        pl.Sound.from_samples(0.5 * np.sin(np.arange(80) * hertz * 2 * np.pi / 8000), 8000)
-    )
+    pl.tasks.write_sound(0.5 * np.sin(np.arange(80) * hertz * 2 * np.pi / 8000), 8000)
     for hertz in (300, 1200, 2400)
 )
 CARD = pl.Card(
@@ -133,6 +131,11 @@ class OptionReward:
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward]:
         return [self.judge(pl.response_text(e), group.task) for e in group.episodes]
+
+    async def check_start(self, ctx: pl.Context) -> None:
+        """Raises UserError where one of the first records has no options, or an answer that is none of them."""
+        for i in range(min(ctx.bench.tasks.size or 0, 64)):
+            self.judge("", ctx.bench.tasks.task("train", i))
 
     def judge(self, text: str, task: pl.Task) -> pl.Reward:
         options = task.meta.get("options")

@@ -148,6 +148,7 @@ def names_of(term: Term) -> list[str]:
     return list(dict.fromkeys(n for x in term[1:] for n in names_of(x)))
 
 
+@lru_cache(maxsize=65536)
 def set_text(term: Term) -> str:
     if isinstance(term, str):
         return term
@@ -228,10 +229,15 @@ def _equal(term: Term) -> Iterator[Term]:
             yield (whole, (sign, x[1], y[1]))
 
 
-def larger(term: Term, given: Sequence[Inclusion] = (), *, up: bool = True) -> set[Term]:
+def larger(term: Term, given: Sequence[Inclusion] = (), *, up: bool = True) -> frozenset[Term]:
     """The sets that contain a set by one rule, or, not `up`, that it contains; but for X <= X | Y with a new Y,
     of which there are endless ones, and X <= ~~X.
     """
+    return _larger(term, tuple(given), up)
+
+
+@lru_cache(maxsize=65536)
+def _larger(term: Term, given: tuple[Inclusion, ...], up: bool) -> frozenset[Term]:
     made = {*_equal(term), *(b if up else a for a, b in given if (a if up else b) == term)}
     made.add(("cl" if up else "int", term))
     if not isinstance(term, str):
@@ -241,9 +247,9 @@ def larger(term: Term, given: Sequence[Inclusion] = (), *, up: bool = True) -> s
         if sign == ("&" if up else "|"):
             made.update(inner)
         for i, x in enumerate(inner):
-            for y in larger(x, given, up=up != (sign == "~")):
+            for y in _larger(x, given, up != (sign == "~")):
                 made.add((sign, *inner[:i], y, *inner[i + 1 :]))
-    return made - {term}
+    return frozenset(made - {term})
 
 
 def _widens(term: Term, other: Term, *, up: bool = True) -> bool:
@@ -281,8 +287,7 @@ def find_chain(statement: SetStatement, depth: int, slack: int = 1) -> list[Term
             return chain[::-1]
         following = list[Term]()
         for term in layer:
-            made = larger(term, statement.hypotheses)
-            made |= {last} if _widens(term, last) else set()
+            made = {*larger(term, statement.hypotheses), *([last] if _widens(term, last) else [])}
             for x in sorted(made, key=set_text):
                 if x not in before and size(x) <= most:
                     before[x] = term

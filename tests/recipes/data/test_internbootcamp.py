@@ -123,3 +123,53 @@ def test_verifiers_of_reasoning_gym_pay_their_oracle(context):
     names = ("chain_sum", "basic_arithmetic", "caesar_cipher", "gcd", "spell_backward", "letter_counting")
     found = audit(context("+".join(f"rg:{n}" for n in names)), 4)
     assert {d["gold"] for d in found.values()} == {1.0} and {d["nothing"] for d in found.values()} == {0.0}
+
+
+def test_sets_of_families_lie_within_each_other_and_leave_some(context):
+    ctx = context("add(d=2)+bool(d=2)+sort(d=2)+chain")
+    names = [p.name for p in camp.families_in_order(ctx)]
+    assert sorted(names) == ["add(d=2)", "bool(d=2)", "chain", "sort(d=2)"]
+    for m in (1, 2):
+        drawn, state = camp.SomeFamilies(m, 2)(ctx, ("k",), 40, {})
+        assert {t.domain for t in drawn} == set(names[:m]) and len({t.id for t in drawn}) == 40
+        more, _ = camp.SomeFamilies(m, 2)(ctx, ("k", 2), 8, state)
+        assert not {t.id for t in more} & {t.id for t in drawn}
+    with pytest.raises(pl.UserError, match=r"up to 4 families takes more than 4.* has 4"):
+        camp.SomeFamilies(1, 4)(ctx, ("k",), 4, {})
+    with pytest.raises(pl.UserError, match="numbers of families that rise"):
+        camp.build(scaling=(2, 1))
+
+
+def test_the_gain_by_doubling():
+    """.1 .2 .3 at 1 2 4 is .1 a doubling; .1 .4 .1 is none; by hand, .1 .2 .5 at 1 2 8: x - mean = -4/3 -1/3 5/3."""
+    assert camp.gain_by_doubling((1, 2, 4), (0.1, 0.2, 0.3)) == pytest.approx(0.1)
+    assert camp.gain_by_doubling((1, 2, 4), (0.1, 0.4, 0.1)) == pytest.approx(0.0)
+    by_hand = (-4 / 3 * 0.1 - 1 / 3 * 0.2 + 5 / 3 * 0.5) / (16 + 1 + 25) * 9
+    assert camp.gain_by_doubling((1, 2, 8), (0.1, 0.2, 0.5)) == pytest.approx(by_hand)
+    assert camp.gain_by_doubling((3,), (0.4,)) == 0
+
+
+def test_families_of_a_users_file_scale_in_one_run(tmp_path):
+    """Three families of a file; one is measured on, of which the models have seen nothing."""
+    split = lambda i: "test" if i < 2 else "train"
+    rows = [
+        {"prompt": f"{i} of {d}", "answer": f"{i}", "domain": d, "split": split(i)} for i in range(6) for d in "abc"
+    ]
+    (file := tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    pipeline = camp.build(audited=0, scaling=(1, 2), n=2)
+    for part in ("families 1", "families 2"):
+        for field, size in (("schedule.prompts", 2), ("schedule.steps", 1), ("collect.links.0.n", 2)):
+            pipeline = pl.override(pipeline, f"{part}.{field}", size)
+    run = pl.train(
+        pl.override(pipeline, "curve.samples", 2),
+        data=str(file),
+        max_tokens=4,
+        evaluate=0,
+        out=tmp_path / "run",
+        quiet=True,
+    )
+    found = run.summary
+    assert [x["families"] for x in found["scaling"]] == [0, 1, 2] and len(found["unseen"]) == 1
+    assert all(x["n"] == 4 for x in found["scaling"]) and abs(found["slope"]) <= 1
+    drawn = (tmp_path / "run" / "families 2" / "metrics.jsonl").read_text()
+    assert f"drawn/{found['unseen'][0]}" not in drawn

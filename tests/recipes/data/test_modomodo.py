@@ -1,5 +1,6 @@
 """MoDoMoDo: the surrogate and its maximum in closed form, the shares of a draw, and the runs."""
 
+import asyncio
 import json
 import math
 from collections import Counter
@@ -20,6 +21,8 @@ from palaestra.recipes.data.modomodo import (
     pilot_mixtures,
 )
 from palaestra.tasks.files import FileTasks
+
+from tests.vision import noise, pillow, save_tiny
 
 TWO = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]])
 THREE = np.array(pilot_mixtures(3))
@@ -143,6 +146,64 @@ def test_the_program_scores_pilots_by_domain_and_trains_with_what_it_chose(tmp_p
     found = run.summary
     assert len(found["pilots"]) == 3 and all(0 <= p["score"] <= 1 for p in found["pilots"])
     assert sum(found["weights"]) == pytest.approx(1) and 0 <= found["accuracy_after"]["mean"] <= 1
+
+
+def test_a_run_with_the_best_mixture_joins_the_pilots(context, monkeypatch):
+    """Scores of a parabola whose maximum is .7 of the first domain, where three pilots put it already: so do
+    all that join them. The last fit has five scores.
+    """
+    true = lambda w: 0.5 - (w[0] - 0.7) ** 2
+    pilots = tuple(pilot_mixtures(2))
+    chosen = {}
+
+    async def score(self, ctx, model):
+        kind, number = model.split()
+        return true(pilots[int(number)] if kind == "pilot" else chosen[int(number)])
+
+    async def train(recipe):
+        return pl.Result(metrics={}, artifacts={})
+
+    monkeypatch.setattr(TrainBest, "score", score)
+    ctx = context("chain(modulo=7)+chain(modulo=9)")
+    ctx.train = train
+    parts = modomodo.build(domains=2, refits=2, ridge=1e-9).parts
+    assert list(parts) == ["pilot 0", "pilot 1", "pilot 2", "round 0", "round 1", "rl"]
+    assert set(parts["rl"].models) - set(parts["round 1"].models) == {"round 1"}
+    for i, name in enumerate(("round 0", "round 1", "rl")):
+        metrics = asyncio.run(parts[name].runnable.run(ctx)).metrics
+        assert len(metrics["pilots"]) == 3 + i
+        chosen[i] = tuple(metrics["weights"])
+        assert [tuple(p["weights"]) for p in metrics["pilots"][3:]] == [chosen[k] for k in range(i)]
+        assert chosen[i] == pytest.approx((0.7, 0.3), abs=1e-3) and metrics["predicted"] == pytest.approx(0.5)
+        assert metrics["pilots"][-1]["score"] == pytest.approx(0.5 if i else true(pilots[-1]))
+    with pytest.raises(pl.UserError, match="refits is -1"):
+        modomodo.build(refits=-1)
+
+
+@pytest.mark.slow
+def test_pictures_of_two_domains_and_other_problems_to_be_best_on(tmp_path):
+    """Two domains of pictures; pilots are scored on the records of --test-data, which have no domain."""
+    folder, rows = save_tiny("idefics3", tmp_path / "seeing"), []
+    for i in range(8):
+        pillow(noise(i)).save(tmp_path / f"{i}.png")
+        rows.append({"image": f"{i}.png", "prompt": "What is it?", "answer": "a", "domain": "ab"[i % 2]})
+    write = lambda name, some: (tmp_path / name).write_text("".join(json.dumps(r) + "\n" for r in some))
+    write("train.jsonl", rows)
+    write("other.jsonl", [{"image": f"{i}.png", "prompt": "And here?", "answer": "b"} for i in (0, 3)])
+    small = pl.vary(
+        pl.recipe("grpo"), collect=pl.links(pl.Sample(n=2), pl.Score()), schedule=pl.Schedule(prompts=2, steps=1)
+    )
+    pipeline = pl.override(modomodo.build(domains=2, recipe=small), "rl.samples", 1)
+    run = pl.train(
+        pipeline,
+        model=folder,
+        data=str(tmp_path / "train.jsonl"),
+        test_data=str(tmp_path / "other.jsonl"),
+        max_tokens=4,
+        out=tmp_path / "run",
+        quiet=True,
+    )
+    assert len(run.summary["pilots"]) == 3 and run.summary["accuracy_after"]["n"] == 2
 
 
 def test_the_claim():

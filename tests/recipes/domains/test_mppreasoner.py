@@ -264,10 +264,10 @@ class Program:
         self.notes.append(text)
 
 
-def written(folder, tasks=None, **settings):
+def written(folder, tasks=None, name="questions", **settings):
     stage = questions.WriteMoleculeQuestions(**settings)
     made = asyncio.run(stage.run(Program(folder, tasks)))
-    return [json.loads(line) for line in open(made.artifacts["questions"])]
+    return [json.loads(line) for line in open(made.artifacts[name])]
 
 
 def test_prompts_show_training_molecules_alone(tmp_path):
@@ -303,6 +303,20 @@ def test_answers_that_are_not_two_are_refused(tmp_path):
     with pytest.raises(UserError, match="positive='yes'"):
         written(tmp_path, positive="yes")
     assert {r["answer"] for r in written(tmp_path, positive="0")[6:]} == {"False"}
+
+
+def test_rows_with_a_chain_of_thought_are_imitated(tmp_path):
+    rows = written(tmp_path, name="trajectories", demonstrated=True)
+    assert [(r["split"], r.get("demonstration")) for r in rows if r["split"] == "train"] == [("train", "own")]
+    assert len(rows) == 5 and len(written(tmp_path, name="trajectories")) == 10
+
+    class Bare(Table):
+        def task(self, split, index):
+            task = super().task(split, index)
+            return Task(id=task.id, answer=task.answer, prompt=task.prompt, meta={"smiles": task.meta["smiles"]})
+
+    with pytest.raises(UserError, match="imitate=False"):
+        written(tmp_path, Bare(), demonstrated=True)
 
 
 def test_thoughts_of_the_stand_in_are_read_and_right_at_the_share(tmp_path):
@@ -378,5 +392,5 @@ def test_a_table_of_molecules_is_trained_on(tmp_path):
     )
     steps = [json.loads(line) for line in (run.folder / "rl" / "metrics.jsonl").read_text().splitlines()]
     assert [s["part/format"] for s in steps if s.get("step") == 1 and "part/format" in s] == [0.0]
-    asked = (run.folder / "prompts" / "molecules.jsonl").read_text()
+    asked = (run.folder / "prompts" / "questions.jsonl").read_text()
     assert "True means 1, False 0" in asked

@@ -26,6 +26,7 @@ from palaestra.recipes.llm4rl.mi_dialogue.clients import (
     family_by_name,
 )
 from palaestra.recipes.llm4rl.mi_dialogue.words import (
+    INTERVIEW,
     REFERRAL,
     TEMPLATES,
     choose_acts,
@@ -165,7 +166,9 @@ def test_a_model_chooses_acts(context):
         asked.append(request.messages[0].content)
         return {"act": "plan"} if "Client: " in asked[-1] else {"act": "hypnosis"}
 
-    paid, unread = asyncio.run(choose_acts(context(), pl.Scripted(answer), ClientSimulator(horizon=3), 2, KEY))
+    paid, unread = asyncio.run(
+        choose_acts(context(), pl.Scripted(answer), ClientSimulator(horizon=3), 2, KEY, INTERVIEW)
+    )
     assert unread == 2 and paid.shape == (2,)  # the first act of both dialogues is no act
     assert "(nothing yet)" in asked[0] and "Counsellor: open question\nClient: " in asked[-1]
     assert not any("phase" in x or "resistant" in x for x in asked)
@@ -174,11 +177,11 @@ def test_a_model_chooses_acts(context):
         raise Fault("chat-500", "down")
 
     with pytest.raises(Fault, match="down"):
-        asyncio.run(choose_acts(context(), pl.Scripted(fail), SIM, 2, KEY))
+        asyncio.run(choose_acts(context(), pl.Scripted(fail), SIM, 2, KEY, INTERVIEW))
 
 
 def write(context, answer, said=(0, 4), heard=(0, 1)):
-    return asyncio.run(write_dialogue(context(), pl.Scripted(answer), said, heard))
+    return asyncio.run(write_dialogue(context(), pl.Scripted(answer), said, heard, INTERVIEW))
 
 
 def test_words_realise_acts(context):

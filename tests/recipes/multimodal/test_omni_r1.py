@@ -67,17 +67,17 @@ def test_the_right_option_may_be_its_letter_or_place():
 @pytest.mark.parametrize("bias", [0.45, 0.25])
 def test_who_hears_nothing_is_right_as_often_as_the_bias_says(bias):
     """The favourite of a question is always shown, and right with this probability; the others share the rest."""
-    tasks = [Clips(bias=bias).task("train", i) for i in range(1500)]
+    tasks = [Clips(bias=bias).task("train", i) for i in range(600)]
     favourites = {
         q: FAVOURITES[k] for k, q in (("what", "what is it?"), ("first", "which comes first?"), ("count", "how many?"))
     }
     guesses = [favourites[t.meta["question"]] for t in tasks]
     assert all(g in t.meta["options"] and len(set(t.meta["options"])) == 4 for g, t in zip(guesses, tasks, strict=True))
     rate = np.mean([g == t.answer for g, t in zip(guesses, tasks, strict=True)])
-    assert rate == pytest.approx(bias, abs=4 * (bias * (1 - bias) / 1500) ** 0.5)
+    assert rate == pytest.approx(bias, abs=4 * (bias * (1 - bias) / 600) ** 0.5)
     # no place among the options is better than another
     places = Counter(t.meta["options"].index(t.answer) for t in tasks)
-    assert max(places.values()) / 1500 < 0.25 + 4 * (0.1875 / 1500) ** 0.5
+    assert max(places.values()) / 600 < 0.25 + 4 * (0.1875 / 600) ** 0.5
 
 
 def heard(task):
@@ -161,7 +161,7 @@ def test_a_run_on_files_of_a_users_own(tmp_path, capsys):
         "--columns",
         "clip=meta.audio,q=prompt,choices=options,right=answer",
     ]
-    options = ["--steps", "1", "--evaluate", "2", "--max-tokens", "4", "samples=2", "exam=2", "schedule.prompts=2"]
+    options = ["--steps", "1", "--evaluate", "1", "--max-tokens", "3", "samples=2", "exam=1", "schedule.prompts=1"]
     assert main([*command, "--out", str(tmp_path / "run"), *options]) == 0
     log = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     measured = [line["evaluations"]["media"] for line in log if "evaluations" in line]

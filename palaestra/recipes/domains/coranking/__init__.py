@@ -4,9 +4,9 @@ reranker reads best, and the large one is called once.
     N passages --small, windows--> the first k --adjuster--> an order o --large, one call--> ranking, the rest behind
 
     small       imitates the large reranker's lists, with the relevant passages put first by their grades
-    chosen      imitates o+ = argmax u(o) over M = `samples` + `shuffles` + 1 orders, where
-                u(o) = NDCG@10(large(o)); queries with max u - min u < `delta` are left out
-    preferred   DPO on the best and the worst of M orders, `samples` of which are the adjuster's own:
+    chosen      imitates o+ = argmax u(o), u(o) = NDCG@10(large(o)), over M = `samples` + `shuffles` + 1 orders: the
+                small reranker's and others drawn at random; queries with max u - min u < `delta` are left out
+    preferred   DPO on the best and the worst of M orders, `samples` of which the adjuster writes:
 
     L = -log sigmoid(beta [log pi(o+)/ref(o+) - log pi(o-)/ref(o-)]),    u(o+) - u(o-) >= delta
 
@@ -27,7 +27,20 @@ there, and `small_steps=0` the retriever's order. A step asks the large reranker
 Deviations: the adjuster begins with the small reranker's weights; orders are sampled anew in each step; the teacher of
 the small reranker is the large one, on windows drawn at random.
 
-NUMBERS
+The numbers of the method are those of the exam, under `evaluations` in metrics.jsonl: "adjusted" beside "small", "shuffled"
+and "alone". Held-out accuracy is of the adjuster's order as a ranking, which it is not.
+
+The default run has users who like small or large numbers, and eight candidates, of which two are to the user's taste and
+one is nearest to what the user had. The large reranker is a program that errs, and that believes more in a candidate the later
+it stands, so its bias is against the small reranker's order. NDCG@10 over 64 held-out users of one call on four of eight
+candidates, of one small reranker: 0.53 in its order, 0.69 in a random one, 0.82 in the best of 8; in the adjuster's, from two
+seeds, 0.74 and 0.76 after imitation, and 0.77 and 0.77 after DPO, which is within the noise of 64 users. Alone, with 3
+calls, the large reranker has 0.62. The small one without it has 0.76: it loses the relevant candidate in one of four queries,
+and nothing brings it back. The adjuster's order is no ranking (0.44, 0.45), and it is learned for one reranker: one with
+the opposite bias has 0.78 in the small reranker's order and 0.55, 0.54 in the adjuster's.
+
+Without the bias (`late=0`, one seed) no order differs from another, no pair is made, and all of them have 0.72. That is less than
+0.77: this large reranker errs so often that its bias, once it is known, is a way to tell it what the adjuster knows.
 """
 
 from dataclasses import replace

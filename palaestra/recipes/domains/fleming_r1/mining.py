@@ -38,7 +38,10 @@ def mixture(
 
 
 @pl.declare(
-    columns=(("mined", float, "1 for a problem that the policy failed at when it was tried"),)
+    columns=(
+        ("mined", float, "1 for a problem that the policy failed at when it was tried"),
+        ("checked", str, "an answer of the checker that the label says is right"),
+    )
 )
 @pl.stage
 class FailureMix:

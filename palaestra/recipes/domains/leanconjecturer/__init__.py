@@ -155,7 +155,8 @@ def pipeline(make: MakeConjectures, proofs: bool, samples: int, exam: int) -> pl
     """Conjectures, imitation of seeds where there are proofs, and RL."""
     parts, start = {"conjectures": pl.Part(make)}, None
     if proofs:
-        parts["imitation"] = pl.Part(pl.vary(pl.recipe("sft"), instruction=""))
+        told = make.checks.kernel.rules if make.rules else ""
+        parts["imitation"] = pl.Part(pl.vary(pl.recipe("sft"), instruction=told))
         start = pl.Output("imitation")
     reward = ProofVerdict(make.checks.kernel)
     learned = pl.vary(
@@ -178,7 +179,7 @@ def embedded(
     filters: bool = True,
     proofs: bool = True,
     samples: int = 8,
-    exam: int = 32,
+    exam: int = 12,
 ) -> pl.Pipeline:
     """On the theory of closure: a program proposes, the model imitates proofs of the seeds, then learns from what is
     kept.
@@ -189,10 +190,10 @@ def embedded(
     made = pipeline(make, proofs, samples, exam)
     few: dict[str, Any] = {
         "imitation": {
-            "schedule": pl.Schedule(prompts=16, steps=120),
+            "schedule": pl.Schedule(prompts=16, steps=100),
             "optimiser": pl.AdamW(lr=1e-3, warmup=5),
         },
-        "rl": {"schedule": pl.Schedule(prompts=8, steps=30), "optimiser": pl.AdamW(lr=2e-4)},
+        "rl": {"schedule": pl.Schedule(prompts=8, steps=20), "optimiser": pl.AdamW(lr=2e-4)},
     }
     return pl.Pipeline(
         parts={

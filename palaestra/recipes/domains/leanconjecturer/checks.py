@@ -168,7 +168,7 @@ def script_of(text: str) -> list[str]:
 
 def theorem_of(task: pl.Task) -> str:
     """The theorem that a task asks to prove: its column `theorem`, else its prompt."""
-    return str(task.meta.get("theorem") or task.prompt[-1].content).strip()
+    return str(task.meta.get("theorem") or pl.tasks.plain_question(task)).strip()
 
 
 @pl.stage

@@ -220,7 +220,7 @@ def read_seeds(ctx: pl.Context, checks: ConjectureChecks, split: str) -> list[tu
     return list(found.items())
 
 
-HELD, ENDLESS = 64, 30  # held-out problems at most, and seeds of a problem without an end
+HELD, ENDLESS = 32, 30  # held-out problems at most, and seeds of a problem without an end
 
 
 def yield_numbers(counts: Mapping[str, int], files: int) -> dict[str, float]:

@@ -204,12 +204,13 @@ def pipeline(
 ) -> pl.Pipeline:
     """Prompts, imitation and RL."""
     measured = {"molecules": MoleculeExam(exam)} if exam else {}
+    write = replace(write, demonstrated=imitate and teacher is None)
     parts = {"prompts": pl.Part(write)}
     data = pl.Output("prompts", "questions")
     start = None
     if imitate:
         shown = imitation(teacher, notes, reward, measured, still=bool(write.picture))
-        parts["imitation"] = pl.Part(shown, data=data)
+        parts["imitation"] = pl.Part(shown, data=pl.Output("prompts", "trajectories"))
         start = pl.Output("imitation")
     parent = pl.recipe("grpo", kl=kl)
     learned = pl.vary(

@@ -27,6 +27,7 @@ class WritesThoughts(Protocol):
     ) -> str: ...
 
 
+@pl.declare(columns=(("neighbours", list, "similar molecules that the prompt shows"),))
 @pl.stage
 class WriteMoleculeQuestions:
     """A program: writes the run's problems as a file of questions, those that are held out marked as such.
@@ -42,6 +43,8 @@ class WriteMoleculeQuestions:
         picture: pixels of a side of the drawing; 0 = there is none.
         ask, shown: templates.
         most: training molecules at most; 0 = all.
+        demonstrated: whether what is imitated are the rows that have a `demonstration`; else a teacher writes
+            it for all.
         author: writes the column `demonstration` of training rows, where there is none.
     """
 
@@ -51,6 +54,7 @@ class WriteMoleculeQuestions:
     ask: str = ASK
     shown: str = SHOWN
     most: int = 0
+    demonstrated: bool = False
     author: WritesThoughts | None = None
 
     def __post_init__(self) -> None:
@@ -84,16 +88,26 @@ class WriteMoleculeQuestions:
             for split, part in parts.items()
             for t in part
         ]
-        file = ctx.folder / "molecules.jsonl"
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        file.write_text("".join(lines), encoding="utf-8")
+        worked = [r for r in rows if r["split"] == "test" or r.get("demonstration")]
+        if self.demonstrated and not any(r["split"] == "train" for r in worked):
+            raise pl.UserError(
+                "mppreasoner: no training row has a chain of thought in the column `demonstration`, and no teacher writes "
+                "one; give rows with it, teacher=..., or imitate=False for a model that writes the form already"
+            )
+        made = {"questions": rows, "trajectories": worked if self.demonstrated else rows}
+        files = {name: ctx.folder / f"{name}.jsonl" for name in made}
+        for name, some in made.items():
+            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in some)
+            files[name].write_text(text, encoding="utf-8")
         alike = [x for row in rows for x in row["similarity"]]
         numbers = {
             "molecules": float(len(rows)),
             "similarity": float(np.mean(alike)) if alike else 0.0,
         }
         ctx.say(f"True is {positive!r}, False is {negative!r}; {len(rows)} questions")
-        return pl.Result(metrics=numbers, artifacts={"questions": str(file)})
+        return pl.Result(
+            metrics=numbers, artifacts={name: str(file) for name, file in files.items()}
+        )
 
     def _row(
         self,

@@ -12,7 +12,7 @@ from palaestra.recipes.domains.mppreasoner import claims, released
 
 Checks: TypeAlias = Literal["sound", "released"]
 MALFORMED, WRONG = -1.5, -1.0
-TERMS = ("answer", "format", "consistent", "compared", "principle", "structure")
+TERMS: tuple[str, ...] = ("answer", "format", "consistent", "compared", "principle", "structure")
 SPOKEN = re.compile(
     r"(?P<thought>.*)<answer>\s*(?P<said>true|false)\s*</answer>\s*", re.DOTALL | re.IGNORECASE
 )

@@ -6,6 +6,8 @@ fast.
               10% quantile of Beta(1 + s, 1 + f) is tau = 0.6 at least; else System 2 picks action by action
     memory    s <- 0.9 s + [reached], f <- 0.9 f + [not], after each goal that System 1 acted for, of that goal alone
     failure   System 2 plans anew, told what failed; that goal is its own for the rest of the game
+    strange   where what is seen is farther from all that System 1 was trained on than `strange` times what training
+              is from itself, System 2 takes over, plans anew and acts for that goal; its ways there become familiar
     distil    double Q learning + max_a [Q(s, a) + 0.1 (a is not System 2's)] - Q(s, a_2) on System 2's ways that
               reached a goal, so that System 1 is good at it next time (arXiv:2505.08189)
 
@@ -48,7 +50,9 @@ environment steps, two fifths of them in practice; System 1 learns the trained g
     oracle              the errand's goals, and the first action of a shortest way, of a simulator with `best_actions`
 
 `return` is the share of errands that are done, `calls` are plans and actions of System 2 for an errand, asked anew or
-not, `slow_share` is the share of goals in the test that went to System 2, `slow_reached` the share that it reached
+not, `slow_share` is the share of goals in the test that went to System 2, `handed_over` that of goals that went there
+as what was seen was strange (`strange` is 2, and off in the house, whose few states training meets), `slow_reached`
+the share that it reached
 with actions of its own, none of them drawn; only such ways are distilled.
 
 A run says before its first call how often System 2 is asked at most: 156960 actions by default, of which an arm asks
@@ -62,8 +66,8 @@ every errand: guide with 2.5 calls (18% of goals to System 2), mean gate 2.6, ra
 gate does as many errands with half as many calls more, as each goal that System 1 fails at goes to a System 2 that
 never fails. One call of the 2.5 is the plan. One seed, no claim; learner and length of practice were set on seed 1.
 
-Deviations: the learner is double Q learning, and the gate, its thresholds, forgetting and the margin are ours, as the
-abstract names none.
+Deviations: the learner is double Q learning, and the gate, its thresholds, what is strange, forgetting and the
+margin are ours, as the abstract names none.
 """
 
 import palaestra as pl
@@ -119,7 +123,6 @@ CARD = pl.Card(
         "Crafter and Housekeep were not run.",
         "System 2 reads the quantities of an observation as text and sees no picture; what System 1 is told of a "
         "goal is which of the known words it has.",
-        "Control returns to System 2 after a failure and at an unfamiliar goal, not at an unfamiliar observation.",
         "By default System 2 is a rule that a large model wrote, who knew the house, and it walks by shortest ways as "
         "the oracle does: its numbers show the gate and the distilling, and not that a language model plans or "
         "acts well.",
@@ -141,6 +144,7 @@ def build(
     replans: int = 2,
     games: int = 220,
     questions: int = 0,
+    strange: float = 2.0,
 ) -> TwoSystems:
     """`asked` is System 2; `sim` is FILE.py:NAME, gymnasium:ID or FILE.toml with `goals`, a FILE.jsonl, and `about`
     in words; `steps` are environment steps of an arm, `games` those of its test; see `TwoSystems`.
@@ -158,6 +162,7 @@ def build(
         replans=replans,
         games=games,
         questions=questions,
+        strange=strange,
     )
 
 
@@ -170,6 +175,7 @@ def embedded(
     timeout: int = 20,
     replans: int = 2,
     games: int = 220,
+    strange: float = 0.0,
 ) -> TwoSystems:
     """Errands in the house, with the rules that a large model wrote unless a model is `asked`."""
     return build(
@@ -181,4 +187,5 @@ def embedded(
         timeout=timeout,
         replans=replans,
         games=games,
+        strange=strange,
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.dsadf.errands import ErrandBook
+from palaestra.recipes.llm4rl.dsadf.familiar import Strange
 from palaestra.recipes.llm4rl.dsadf.memory import Gate
 from palaestra.recipes.llm4rl.dsadf.slow import SlowSystem
 
@@ -29,6 +30,8 @@ class DualChooser:
         trial: share of goals that the gate gives to System 2 and System 1 tries all the same: of a goal that
             is never tried nothing is learned.
         alone: System 2 plans and does not act.
+        strange: which observations are unlike what System 1 has seen; there it does not begin, and its options are to
+            end: System 2 plans anew and acts for that goal. It is no failure of System 1's. None = none is.
     """
 
     def __init__(
@@ -41,9 +44,11 @@ class DualChooser:
         replans: int = 2,
         trial: float = 0.0,
         alone: bool = False,
+        strange: Strange | None = None,
     ):
         self.book, self.slow, self.gate, self.errands = book, slow, gate, list(errands)
         self.timeout, self.replans, self.trial, self.alone = timeout, replans, trial, alone
+        self.strange, self.handed = strange, 0  # goals that went back as what was seen was strange
         n = len(self.errands)
         self.plans: list[list[int]] = [[] for _ in range(n)]
         self.at_n, self.spent_n, self.begun_n, self.left_n = (np.zeros(n, int) for _ in range(4))
@@ -95,8 +100,10 @@ class DualChooser:
             after = paths["next_obs"][row, 0, last : last + 1]
             held: list[bool] = self.book.holds(after)[0].tolist()
             if acts == "fast":
-                end = games.end_n[row]
-                if end in (pl.control.REACHED, pl.control.TIMEOUT) or ended[row].any():
+                end, away = games.end_n[row], self._away(games, row, held[goal])
+                if (end in (pl.control.REACHED, pl.control.TIMEOUT) and not away) or ended[
+                    row
+                ].any():
                     self.outcomes.append((goal, bool(held[goal])))
             elif held[goal] and self.own_n[row]:
                 self.ways.append((row, int(self.begun_n[row]), last + 1, goal))
@@ -106,10 +113,13 @@ class DualChooser:
         """What came of the option that a game had."""
         if self.acts[row] == "none":
             return
-        goal, reached = self.plans[row][self.at_n[row]], False
+        goal, reached, why = self.plans[row][self.at_n[row]], False, ""
         if self.acts[row] == "fast":
-            reached = games.end_n[row] == pl.control.REACHED
-            self.outcomes.append((goal, bool(reached)))
+            if self._away(games, row, bool(held[goal])):
+                self.handed, why = self.handed + 1, ", as what is seen now is new to it"
+            else:
+                reached = games.end_n[row] == pl.control.REACHED
+                self.outcomes.append((goal, bool(reached)))
             if not reached:
                 self.slow_only[row].add(goal)
         else:
@@ -123,7 +133,11 @@ class DualChooser:
         if reached:
             self.at_n[row] += 1
         else:
-            self.failed[row], self.plans[row] = self.book.names[goal], []
+            self.failed[row], self.plans[row] = self.book.names[goal] + why, []
+
+    def _away(self, games: pl.control.OptionGames, row: int, held: bool) -> bool:
+        """Whether System 1's option ended where nothing it has seen is like it, and not at its goal."""
+        return self.strange is not None and games.end_n[row] == pl.control.REACHED and not held
 
     def _wants_plan(self, row: int) -> bool:
         return not self.plans[row] and self.left_n[row] > 0
@@ -147,8 +161,11 @@ class DualChooser:
 
     def _route(self, games: pl.control.OptionGames, row: int, goal: int) -> None:
         fast = self.gate(self.book.code_KW[goal], games.rng)
-        fast = fast and goal not in self.slow_only[row]
-        tries = self.trial > 0 and goal not in self.slow_only[row]
+        may = goal not in self.slow_only[row]
+        if fast and may and self.strange is not None and self.strange(games.obs[row, :1])[0]:
+            may, self.handed = False, self.handed + 1
+        fast = fast and may
+        tries = self.trial > 0 and may
         fast = fast or (tries and games.rng.random() < self.trial) or self.alone
         self.acts[row] = "fast" if fast else "slow"
         self.routed[self.acts[row]] += 1

@@ -11,6 +11,7 @@ import torch
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.dsadf.errands import ErrandBook
+from palaestra.recipes.llm4rl.dsadf.familiar import SeenViews, Strange
 
 MARGIN = 0.1  # by which what System 2 did is to be the best, in units of a reached goal
 DEMOS = 20_000  # steps that are kept
@@ -45,17 +46,25 @@ class FastSystem:
         )
         self.learner = settings.learner(spaces, (*key, "fast"))
         self.demos: dict[str, np.ndarray] = {}
+        self.seen: SeenViews | None = (
+            None  # what it was trained on; None = nothing counts as strange
+        )
         self.updates = 0  # batches
 
-    def options(self, epsilon: float) -> list[pl.control.Option]:
-        """An option for each goal."""
+    def options(self, epsilon: float, strange: Strange | None = None) -> list[pl.control.Option]:
+        """An option for each goal, which also ends where an observation is `strange`."""
         act = self.settings.acting(self.learner.values, epsilon)
+
+        def ends(k: int, obs: np.ndarray) -> np.ndarray:
+            held = self.book.holds(obs[:, 0])[:, k]
+            return held if strange is None else held | strange(obs[:, 0])
+
         return [
             pl.control.Option(
                 name=name,
                 act=act,
                 timeout=self.timeout,
-                reached=lambda obs, k=k: self.book.holds(obs[:, 0])[:, k],
+                reached=lambda obs, k=k: ends(k, obs),
                 goal=tuple(self.book.code_KW[k]),
             )
             for k, name in enumerate(self.book.names)
@@ -111,6 +120,8 @@ class FastSystem:
         steps: list[dict[str, Any]] = []
         for game, first, end, goal in ways:
             obs = paths["obs"][game, 0, first:end]
+            if self.seen is not None:
+                self.seen.add(obs)
             code = np.repeat(self.book.code_KW[goal][None], len(obs), 0)
             own = {"obs": np.concatenate([obs, code], -1), "act": paths["act"][game, 0, first:end]}
             if "legal" in paths:

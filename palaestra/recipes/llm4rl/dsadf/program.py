@@ -19,6 +19,7 @@ from palaestra.recipes.llm4rl.dsadf.errands import (
     house_goals,
     read_errands,
 )
+from palaestra.recipes.llm4rl.dsadf.familiar import SeenViews
 from palaestra.recipes.llm4rl.dsadf.fast import FastSystem
 from palaestra.recipes.llm4rl.dsadf.house import ErrandHouse
 from palaestra.recipes.llm4rl.dsadf.memory import GateRule, SkillMemory, gate_of
@@ -32,7 +33,15 @@ from palaestra.recipes.llm4rl.dsadf.slow import (
 
 SAMPLE = 16  # games of the start, which bounds of quantities are taken from
 ASKING = 6  # arms in which System 2 picks actions
-LEAST = {"steps": 1, "timeout": 0, "replans": 0, "games": 2, "clone": 0, "questions": 0}
+LEAST = {
+    "steps": 1,
+    "timeout": 0,
+    "replans": 0,
+    "games": 2,
+    "clone": 0,
+    "questions": 0,
+    "strange": 0,
+}
 PRACTICE = 0.4  # share of an arm's steps
 
 
@@ -56,6 +65,8 @@ class TwoSystems:
         games: of the test; errands take turns.
         questions: different ones that System 2 is asked at most, in all arms; a run that needs more ends. 0 = no
             limit.
+        strange: an observation is unlike what System 1 was trained on where it is farther from all of it than so
+            many times what training is from itself, see `SeenViews`; there System 2 takes over. 0 = nowhere.
     """
 
     asked: pl.Source | None = None
@@ -72,6 +83,7 @@ class TwoSystems:
     trial: float = 0.2
     games: int = 220
     questions: int = 0
+    strange: float = 0.0
     learner: pl.control.DoubleQ = pl.control.DoubleQ(
         gamma=0.9,
         games=16,
@@ -214,6 +226,7 @@ class DualLearning:
         fast, memory, taken, lines = self.trained
         mine = copy.copy(fast)
         mine.learner, mine.demos = copy.deepcopy(fast.learner), {}
+        mine.seen = copy.deepcopy(fast.seen)
         return mine, copy.deepcopy(memory), taken, copy.deepcopy(lines)
 
     async def _train(self) -> tuple[FastSystem, SkillMemory, int, list[dict[str, Any]]]:
@@ -223,6 +236,7 @@ class DualLearning:
         fast = FastSystem(program.sim, book, program.learner, self.timeout, key)
         memory, taken, lines = SkillMemory(), 0, list[dict[str, Any]]()
         most, tried, at = (1 - PRACTICE) * self.steps, Counter[int](), Counter[int]()
+        views = list[np.ndarray]()
         while taken < most:
             epsilon = program.learner.epsilon(taken / most)
             options = fast.options(epsilon)
@@ -233,6 +247,9 @@ class DualLearning:
             taken += games.env_steps
             tried.update(c.option for c in games.calls if c.steps)
             at.update(c.option for c in games.calls if c.end == pl.control.REACHED)
+            if program.strange:
+                paths = games.paths()
+                views.append(paths["obs"][:, 0][paths["alive"]])
             ended = [c for c in games.calls if c.steps and c.end != pl.control.CUT]
             for call in ended:
                 memory.note(book.code_KW[call.option], call.end == pl.control.REACHED)
@@ -246,6 +263,8 @@ class DualLearning:
                     **learned,
                 }
             )
+        if program.strange:
+            fast.seen = SeenViews(np.concatenate(views), program.strange, key)
         if never := [k for k in book.trained if tried[k] and not at[k]]:
             goals = ", ".join(f"{book.names[k]!r} (tried {tried[k]} times)" for k in never)
             self.ctx.say(
@@ -322,6 +341,8 @@ class ErrandRounds:
     ):
         self.setting, self.fast, self.memory, self.slow = setting, fast, memory, slow
         self.program, self.book, self.rule = setting.program, setting.book, rule
+        # controls of the gate have no other reason to ask System 2
+        self.strange = fast.seen if rule in ("lcb", "mean") else None
         self.gate = gate_of(rule, memory, self.program.tau, self.program.level, share)
 
     async def play(
@@ -337,11 +358,11 @@ class ErrandRounds:
         chooser = DualChooser(
             self.book, self.slow, self.gate, [int(e) for e in errands], self.setting.timeout,
             replans=self.program.replans, trial=trial if self.rule in ("lcb", "mean") else 0.0,
-            alone=self.rule == "fast",
+            alone=self.rule == "fast", strange=self.strange,
         )  # fmt: skip
         names = pl.control.action_words(sim)
         single = [pl.control.primitive_option(a, k) for k, a in enumerate(names)]
-        options = [*self.fast.options(epsilon), *single]
+        options = [*self.fast.options(epsilon, self.strange), *single]
         games = await pl.control.play_options(sim, options, chooser, n, key)
         need_steps(games)
         chooser.finish(games)
@@ -400,6 +421,9 @@ class ErrandRounds:
                 0.0 if chooser is None else len(chooser.ways) / max(1, sum(routed.values()))
             ),
             "slow_share": routed.get("slow", 0) / max(1, sum(routed.values())),
+            "handed_over": 0.0
+            if chooser is None
+            else chooser.handed / max(1, sum(routed.values())),
             "length": games.env_steps / len(each),
             "asked": numbers.get("asked", 0),
             "fallbacks": numbers.get("fallbacks", 0),

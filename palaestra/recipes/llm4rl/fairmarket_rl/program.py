@@ -207,7 +207,7 @@ class FairSetting:
         counts = {True: 0, False: 0}
         for a, sells in enumerate(map(bool, self.sells)):
             counts[sells] += 1
-            who = "seller" if sells else "buyer"
+            who = "prosumer" if self.sells.all() else "seller" if sells else "buyer"
             who = who if isinstance(self.program.sim, FairMarket) else "agent"
             cells = [
                 f"{name} = {value_AC[a, c]:.3g}"

@@ -14,6 +14,9 @@ options again.
     palaestra train ldsc sim=gymnasium:MountainCar-v0 place=number_0 goal="reach 0.5 from -0.5" asked=DIR
     palaestra train ldsc sim=FILE.py:make asked=transcript:RUN/transcript.jsonl
 
+Continuous actions, as of a point in a maze that is pushed, are cut into `bins` values in each dimension, 3 by default,
+both ends among them: all combinations are actions, 256 at most.
+
 Several simulators, with commas, are tasks that are learned one after another; observations and actions have one
 size. `place` names the coordinates in which a region is told: quantities that the simulator has in `visible`, else
 number_0 and so on; the default is x and y, else the first two. A centre where no agent can be is moved to the
@@ -44,6 +47,7 @@ is one of nearest places, not a support vector machine; the questions, threshold
 """
 
 import palaestra as pl
+from palaestra.recipes.llm4rl.ldsc.binned import countable
 from palaestra.recipes.llm4rl.ldsc.program import MAZES, ReuseOptions, Subgoals
 from palaestra.recipes.llm4rl.ldsc.recorded import recorded_subgoals
 
@@ -73,7 +77,7 @@ CARD = pl.Card(
         places=(
             pl.needs.NeededPlace(
                 "simulator",
-                "of one agent with actions that can be counted, or several as tasks in their order: in arrays, "
+                "of one agent, or several as tasks in their order: in arrays, "
                 "as palaestra.control.Simulator says, or of Gymnasium",
                 flag="sim=FILE.py:NAME,FILE.py:NAME or sim=gymnasium:ID",
                 otherwise="three goals in a maze of four rooms",
@@ -91,7 +95,8 @@ CARD = pl.Card(
     use="It helps where a goal is far and pays once, places have coordinates that words can name, and later tasks "
     "share parts of the way; in a task that flat learning solves, options only cost steps.",
     lacks=(
-        "The paper's point mazes of MuJoCo were not run, and actions have to be countable.",
+        "The paper's point mazes of MuJoCo were not run; continuous actions are cut into bins, so a body with many "
+        "joints is not learned.",
         "An option's end is its region: it is not chained to where the next option begins, and without subgoals a "
         "task is learned flat, not by skill chaining.",
         "Each subgoal has one option, so the policies over subgoals and over options are one; the model's tree of "
@@ -115,14 +120,16 @@ def build(
     timeout: int = 20,
     most: int = 6,
     games: int = 128,
+    bins: int = 3,
 ) -> ReuseOptions:
     """`asked` names the subgoals of the tasks `sim`, FILE.py:NAME or gymnasium:ID, several with commas, and `goal`
-    says in words what is wanted there; `steps` are environment steps of a task in each arm; see `ReuseOptions`.
+    says in words what is wanted there; continuous actions have `bins` values in each dimension; `steps` are
+    environment steps of a task in each arm; see `ReuseOptions`.
     """
     names = [name.strip() for name in sim.split(",") if name.strip()]
     return ReuseOptions(
         asked=asked,
-        tasks=tuple(pl.control.simulator_by_name(name) for name in names) or MAZES,
+        tasks=tuple(countable(pl.control.simulator_by_name(name), bins) for name in names) or MAZES,
         place=place,
         goal=goal,
         subgoals=subgoals,

@@ -16,7 +16,9 @@ Each level moves while the other one is held as it played.
 FILE.py:NAME has, or makes, `training` and `held_out`, two lists of simulators in arrays with discrete actions
 or of functions that make an environment, each one kind of user; or is one simulator (FILE.py:NAME,
 gymnasium:ID), where an agent adapts to the one that it learned from. A simulator may name the numbers of an
-observation that the master sees, `overview`.
+observation that the master sees, `overview`; and its acts may have words: `acts`, {NAME: what it does} in the
+order of their numbers, `client_acts`, what users do or say, as texts, and in `facts` "client_act", the number of
+what the user did last; `about` says what the dialogue is about. Then who is `asked` chooses and writes them as below.
 
 By default four kinds of clients are learned from, and two others that mix what works for them are held out.
 A client moves through four hidden phases (engage, focus, evoke, plan) when the act is one that works for its
@@ -30,20 +32,23 @@ round of adaptation (`episodes` dialogues, one inner step), and after_0, after_1
     hierarchy       master and options, PPO
     meta alone      one flat policy, MAML
     guide           master and options, MAML
-    language model  who is `asked` chooses every act (simulated clients alone)
+    language model  who is `asked` chooses every act, where acts have words
 
-With the simulated clients and `asked` the model also writes one dialogue for each held-out kind
+Where they have, and with `asked`, the model also writes one dialogue for each held-out kind
 (dialogues.jsonl): an utterance for each chosen act, kept if the model names the same act when it reads it, else
 a template after three tries; words of a crisis end the dialogue with a fixed text. The model never chooses the
 policy's acts. It is the agent after one round of adaptation to the kind that speaks.
 
 In policy/ of the run folder is the manager with two levels, before it adapts to anybody; in Python:
 
-    from palaestra.recipes.llm4rl.mi_dialogue import load_manager, observe_dialogue
+    from palaestra.recipes.llm4rl.mi_dialogue import adapt_manager, load_manager, observe_dialogue
     manager = load_manager("RUN/policy")
     manager(observe_dialogue([("open question", "fact")]))     {"act": 2, "option": 0, "name": "reflection"}
 
-With a simulator of your own it is given the observations of the dialogue so far, one row for each turn.
+With a simulator of your own it is given the observations of the dialogue so far, one row for each turn. A round of
+adaptation to one user, from recorded dialogues with them, makes a manager of their own:
+
+    adapt_manager("RUN/policy", "dialogues.jsonl", out="anna")    {"turns": [["open question", "fact"], ...]} a line
 
 `palaestra train mi-dialogue`, seed 0, has these returns on held-out clients before, after one and after four
 rounds of adaptation: 3.20, 3.39, 3.59 (none), 2.78, 3.34, 3.82 (hierarchy), 2.70, 2.82, 3.10 (meta alone) and
@@ -60,6 +65,7 @@ from typing import Any
 import palaestra as pl
 from palaestra.recipes.llm4rl.mi_dialogue.agent import Order
 from palaestra.recipes.llm4rl.mi_dialogue.clients import family_by_name, simulated_clients
+from palaestra.recipes.llm4rl.mi_dialogue.live import adapt_manager as adapt_manager
 from palaestra.recipes.llm4rl.mi_dialogue.live import load_manager as load_manager
 from palaestra.recipes.llm4rl.mi_dialogue.live import observe_dialogue as observe_dialogue
 from palaestra.recipes.llm4rl.mi_dialogue.program import ManageDialogue
@@ -105,11 +111,11 @@ CARD = pl.Card(
     "where one policy can tell kinds of users apart as it talks, look whether flat PPO does as well.",
     lacks=(
         "The last utterances are seen as acts: no text is encoded, and nobody's words were read.",
-        "With a simulator of your own nobody is asked: its acts have no words here.",
+        "Users of a simulator of your own say one of a list of texts, `client_acts`; none that talks freely is played "
+        "with.",
         "By default who is asked is a rule that a large model wrote, so that arm says nothing of language "
         "models.",
         "Options are not tied to phases: which of them does what is learned.",
-        "`load_manager` gives the manager before it adapts; it does not adapt to recorded dialogues.",
         "What follows a simulator's horizon is worth nothing, also where it only cuts a game.",
         "Rewards and clients are our reading; nothing is claimed of patients or of therapy.",
     ),

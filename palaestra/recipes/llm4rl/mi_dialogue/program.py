@@ -24,7 +24,7 @@ from palaestra.recipes.llm4rl.mi_dialogue.clients import (
     simulated_clients,
 )
 from palaestra.recipes.llm4rl.mi_dialogue.live import save_manager
-from palaestra.recipes.llm4rl.mi_dialogue.words import choose_acts, write_dialogue
+from palaestra.recipes.llm4rl.mi_dialogue.words import DialogueWords, choose_acts, write_dialogue
 
 DIALOGUES = "dialogues.jsonl"  # in the run folder
 ROUNDS = (0, 1, 4)  # of adaptation, after which an arm is measured
@@ -78,10 +78,12 @@ class ManageDialogue:
             "meta alone": self.arm(ctx, "meta alone", options=1, meta=True),
             "guide": self.arm(ctx, "guide", self.options, meta=True),
         }
-        if self.asked and self.simulated:
+        if self.asked and self.words:
             arms["language model"] = self.asked_arm(ctx)
         elif self.asked:
-            ctx.say("asked= is not used: this simulator's acts have no words here")
+            ctx.say(
+                "asked= is not used: this simulator's acts have no words (`acts` and `client_acts`)"
+            )
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         own = results["guide"]
@@ -100,8 +102,14 @@ class ManageDialogue:
 
     @property
     def simulated(self) -> bool:
-        """Whether all held-out clients are ours: acts of another simulator have no words here."""
+        """Whether all held-out clients are ours."""
         return all(isinstance(sim, ClientSimulator) for sim in self.clients.held_out)
+
+    @property
+    def words(self) -> DialogueWords | None:
+        """Those of the held-out simulators' acts; None = one of them has none."""
+        each = [DialogueWords.of(sim) for sim in self.clients.held_out]
+        return None if None in each else each[0]
 
     def key(self, ctx: pl.Context) -> pl.Key:
         return ("mi-dialogue", ctx.seed)
@@ -114,9 +122,12 @@ class ManageDialogue:
             result, personal = self.measure(ctx, agent)
             if name == "guide":
                 if ctx.out is not None:
-                    save_manager(agent, ctx.out / "policy", self.simulated)
-                if self.asked and self.simulated:
-                    result |= await self.speak(ctx, personal)
+                    names = [] if self.words is None else self.words.acts
+                    gamma, lam = self.learner.gamma, self.learner.lam
+                    adapts = {"inner": self.inner, "gamma": gamma, "lam": lam}
+                    save_manager(agent, ctx.out / "policy", names, adapts)
+                if self.asked and self.words:
+                    result |= await self.speak(ctx, personal, self.words)
             return {**result, "env_steps": int(lines[-1]["env_steps"]), "curve": lines}
 
         return run
@@ -235,7 +246,9 @@ class ManageDialogue:
         assert self.asked is not None
         return pl.services.TranscribedSource(self.asked)
 
-    async def speak(self, ctx: pl.Context, personal: Sequence[DialogueAgent]) -> dict[str, Any]:
+    async def speak(
+        self, ctx: pl.Context, personal: Sequence[DialogueAgent], words: DialogueWords
+    ) -> dict[str, Any]:
         """A dialogue in words of each held-out kind with the agent that adapted to it, in the run folder;
         "realised" is the share of acts that the model wrote so that it names them again.
         """
@@ -245,7 +258,7 @@ class ManageDialogue:
             T = int(path["alive"].sum())
             said = [int(x) for x in path["act"][0, 0, :T]]
             heard = [int(x) for x in path["client_act"][0, 0, :T]]
-            turns, n = await write_dialogue(ctx, self.source(), said, heard)
+            turns, n = await write_dialogue(ctx, self.source(), said, heard, words)
             written, acts = written + n, acts + T
             kind = str(getattr(sim, "name", k))
             lines.append({"client": kind, "simulation": True, "turns": turns})
@@ -261,7 +274,9 @@ class ManageDialogue:
             paid, unread = list[np.ndarray](), 0
             for k, sim in enumerate(self.clients.held_out):
                 key = (*self.key(ctx), "held out", k, "test")
-                returns, lost = await choose_acts(ctx, self.source(), sim, self.talks, key)
+                words = DialogueWords.of(sim)
+                assert words is not None
+                returns, lost = await choose_acts(ctx, self.source(), sim, self.talks, key, words)
                 paid.append(returns)
                 unread += lost
             all_paid = np.concatenate(paid)

@@ -25,7 +25,11 @@ out, `shuffled=True` gives answers the grades of others. `media` and `question` 
 Deviation: a judge that cannot be reached makes an answer an error here, and 0 in the released code.
 
 On the embedded problem (`--task intents`) a face and a voice decide what is meant, and a topic suggests it in six of
-ten questions; `--exams intents(shortcut=0)` asks those that the topic gets wrong.
+ten questions; `--exams intents(shortcut=0)` asks those that the topic gets wrong. The default run shows that the parts
+work together, and no gain: from one seed, on 48 held-out questions, 0.46 are right after 60 batches of imitation and
+0.31 after 24 steps of RL (intervals of 0.14 to each side), with the topic wrong 0.31 and 0.21. The model writes the form
+then and has not learned to look: with media of other questions it is right on 0.40 and 0.31. Of its contexts the
+judge thinks 0.30 at the first step and 0.32 at the last. Imitate longer, e.g. `shown=300`, before you compare arms.
 """
 
 from dataclasses import replace
@@ -109,6 +113,7 @@ CARD = pl.Card(
     use="It helps where answers can be guessed from the words and somebody wrote down what the media show; contexts without "
     "a reference are worth nothing.",
     lacks=(
+        "That the rewards for context and logic help is not shown: the default run is too short, and its arms are not compared.",
         "IntentBench, Daily-Omni and WorldSense are not there, and videos are read as pictures.",
         "Models of the hub that hear are not read here: a text model gets small eyes and ears, which are trained from "
         "nothing; they go on learning in RL, where the paper's are frozen.",
@@ -145,6 +150,7 @@ def build(
     frozen = {} if judge else {"judge": "policy"}
     reward = OmniReward(judge or pl.LocalModel("judge"), gated, shuffled)
     draw = pl.tasks.ControlledDraw(pl.Shuffled(), pl.tasks.MediaControl(media, question))
+    weight: Any = pl.Linear(kl, kl / 4, decay)  # a number at each step
     learned = pl.vary(
         pl.recipe("grpo", kl=kl),
         draw=HalfKnown(draw, pool) if pool else draw,
@@ -154,8 +160,7 @@ def build(
             pl.rollout.MarkSpans(("context", "think")),
         ),
         credit=pl.chain(pl.Center("group"), span_credit(spans)),
-        objective=pl.Clipped(reduce="tokens")
-        + pl.Linear(kl, kl / 4, decay) * pl.KL("k3", reduce="tokens"),
+        objective=pl.Clipped(reduce="tokens") + weight * pl.KL("k3", reduce="tokens"),
         references={"ref": "policy", **frozen},
         heads=SENSES,
         instruction=FORM,
@@ -163,28 +168,36 @@ def build(
     )
     parts: dict[str, pl.Part] = {}
     if start == "shown":
-        imitated = pl.vary(
-            pl.recipe("sft"),
-            heads=SENSES,
-            schedule=pl.Schedule(prompts=16, steps=shown),
-            optimiser=pl.AdamW(lr=2e-3, warmup=10),
-            instruction=FORM,
-        )
-        parts["shown"] = pl.warm(imitated)
+        parts["shown"] = pl.warm(imitation(shown))
     if not parts and not finish:
         return learned
     parts["rl"] = pl.Part(learned, model=pl.Output("shown") if parts else None)
     if finish:
-        plain = pl.vary(
-            learned,
-            collect=pl.links(
-                pl.Sample(n=samples), pl.Score(reward=replace(reward, gated=False, partly=False))
-            ),
-            credit=pl.Center("group"),
-            update=pl.Plain(epochs=2),
-        )
-        parts["finish"] = pl.Part(plain, model=pl.Output("rl"))
+        parts["finish"] = pl.Part(plain(learned, reward, samples), model=pl.Output("rl"))
     return pl.Pipeline(parts=parts)
+
+
+def plain(learned: pl.Recipe, reward: OmniReward, samples: int) -> pl.Recipe:
+    """The last stage: form and accuracy alone, two updates on each batch."""
+    return pl.vary(
+        learned,
+        collect=pl.links(
+            pl.Sample(n=samples), pl.Score(reward=replace(reward, gated=False, partly=False))
+        ),
+        credit=pl.Center("group"),
+        update=pl.Plain(epochs=2),
+    )
+
+
+def imitation(steps: int) -> pl.Recipe:
+    """The cold start: demonstrations in the form are imitated."""
+    return pl.vary(
+        pl.recipe("sft"),
+        heads=SENSES,
+        schedule=pl.Schedule(prompts=16, steps=steps),
+        optimiser=pl.AdamW(lr=2e-3, warmup=10),
+        instruction=FORM,
+    )
 
 
 def embedded(

@@ -107,6 +107,12 @@ def gate(accuracy: float, context: float, logic: float) -> tuple[float, float]:
     return (0.0 if logic <= 0.4 else accuracy), logic
 
 
+@pl.declare(
+    columns=(
+        ("reference_context", str, "what is really seen and heard"),
+        ("written_context", str, "what an answer says of it"),
+    )
+)
 @pl.stage
 class OmniReward:
     """Form + accuracy, which all tokens are credited by; parts "format", "accuracy", "context", "logic" and "sum", of all
@@ -145,6 +151,18 @@ class OmniReward:
             ]
         return [self.pay(t, *g) for t, g in zip(texts, graded, strict=True)]
 
+    async def check_start(self, ctx: pl.Context) -> None:
+        """Raises UserError where one of the first records has an unknown type, or a free answer and nobody grades it."""
+        for i in range(min(ctx.bench.tasks.size or 0, 64)):
+            self.type_of(ctx.bench.tasks.task("train", i))
+
+    def type_of(self, task: pl.Task) -> str:
+        """The type of a task's problem. Raises UserError for an unknown one, and one that needs a judge."""
+        kind = type_of(task)
+        if kind == "free-form" and self.judge is None:
+            raise pl.UserError(f"task {task.id!r} has a free answer, which judge= grades")
+        return kind
+
     def pay(self, text: str, right: float, context: float, logic: float) -> pl.Reward:
         """The reward of an answer by its grades."""
         form = float(has_form(text))
@@ -182,10 +200,8 @@ class OmniReward:
 
         context = await ask(CONTEXT_PROMPT, GRADES, written if reference and self.partly else "")
         logic = await ask(LOGIC_PROMPT, POINTS, thoughts if answer and self.partly else "")
-        kind = type_of(task)
+        kind = self.type_of(task)
         if kind == "free-form":
-            if self.judge is None:
-                raise pl.UserError(f"task {task.id!r} has a free answer, which judge= grades")
             return await ask(ANSWER_PROMPT, POINTS, answer), context, logic
         return accuracy(answer, gold, kind), context, logic
 

@@ -34,7 +34,11 @@ of letters and so decides nothing; it is left out. It orders options once, befor
 this is the same as a fresh order at every draw. There the visual encoder is trained too;
 'rl.rates={tower=0}' and 'sft.rates={tower=0}' freeze it.
 
-On the built-in kitchens (no argument; DEFAULT_RESULT)
+On the built-in kitchens (no argument; seed 0, 30 held-out problems a level) the start is right on 60%, 43% and 43% at
+levels 1 to 3. 20 steps of grpo-fixed, 80 clips with 8 answers each, gave 50%, 40% and 33%; of sft, 320 fresh clips,
+57%, 40% and 23%; of sft-answers 13%, 0% and 10%. So rewards are not seen to differ from imitation of a rationale, none
+is seen to gain over the start, and imitation of the bare letter loses. With another problem's pictures all are near
+chance; without any hardly one answers in the form. Thoughts agree with answers, in 99% after rewards.
 """
 
 from dataclasses import replace
@@ -128,6 +132,8 @@ CARD = pl.Card(
         "The second benchmark, LongVideoBench, is not here: measure on it with --test-data.",
         "Frames are single pictures to the model; Qwen's own video input, which merges two frames, is not used.",
         "Maps of attention are held whole, so `attended` is for short prompts.",
+        "In the built-in run no arm gains over its start, and thoughts do not come apart from answers; options keep one order "
+        "there, as so small a model does not learn to look their letters up.",
         "No pretrained vision-language model was tried, only small ones with random weights.",
     ),
     grade="B",

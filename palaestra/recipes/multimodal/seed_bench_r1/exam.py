@@ -136,7 +136,7 @@ def attention(ctx: pl.Context, groups: Sequence[pl.Group]) -> list[dict[str, flo
             told.append({})
             continue
         end = len(ids) - len(row.segments[-1].ids)
-        share_T = (ids >= pl.FIRST_PLACE).sum() / np.arange(end + 1, len(ids) + 1)
+        share_T = (ids >= pl.models.FIRST_PLACE).sum() / np.arange(end + 1, len(ids) + 1)
         told.append({"mass": float(mass_T.mean()), "uniform": float(share_T.mean())})
     return told
 

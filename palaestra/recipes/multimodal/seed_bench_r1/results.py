@@ -101,15 +101,17 @@ def controls(arms: Sequence[LevelArm]) -> list[str]:
 
 
 def rivals(arms: Sequence[LevelArm], levels: Sequence[str]) -> dict[str, Interval]:
-    """By how much grpo is better than sft, or than sft-answers where that arm is not there, by level."""
+    """By how much grpo is better than sft, by level; where one of them is not there, grpo-fixed and
+    sft-answers stand for it.
+    """
     by = {a.name: a for a in arms}
+    paid = by.get("grpo") or by.get("grpo-fixed")
     imitated = by.get("sft") or by.get("sft-answers")
-    if "grpo" not in by or imitated is None:
+    if paid is None or imitated is None:
         return {}
     level = 1 - 0.05 / len(levels)
     return {
-        x: pl.stats.paired_share_difference(imitated.right(x), by["grpo"].right(x), level)
-        for x in levels
+        x: pl.stats.paired_share_difference(imitated.right(x), paid.right(x), level) for x in levels
     }
 
 
