@@ -253,7 +253,10 @@ def test_without_rounds_the_seeds_are_trained_on(tmp_path):
     assert not judged and not run.asked
 
 
-def test_nothing_left_and_seeds_that_cannot_be_read(tmp_path):
+def test_nothing_left_and_seeds_that_cannot_be_read(tmp_path, monkeypatch):
+    _, problems, _ = made(tmp_path, ["x\ncl A <= int A"])
+    assert len(problems) == 4  # the seeds of a built-in problem, and what is held out
+    monkeypatch.setattr(conjectures, "from_file", lambda ctx: True)
     with pytest.raises(UserError, match=r"0 of 2 proposals are left .1 invalid, 1 false"):
         made(tmp_path, ["x\ncl A <= int A"])
     own = checks.ConjectureChecks(checks.open_kernel("logic"))

@@ -305,7 +305,8 @@ def test_answers_that_are_not_two_are_refused(tmp_path):
     assert {r["answer"] for r in written(tmp_path, positive="0")[6:]} == {"False"}
 
 
-def test_rows_with_a_chain_of_thought_are_imitated(tmp_path):
+def test_rows_with_a_chain_of_thought_are_imitated(tmp_path, monkeypatch):
+    monkeypatch.setattr(questions, "from_file", lambda ctx: True)
     rows = written(tmp_path, name="trajectories", demonstrated=True)
     assert [(r["split"], r.get("demonstration")) for r in rows if r["split"] == "train"] == [("train", "own")]
     assert len(rows) == 5 and len(written(tmp_path, name="trajectories")) == 10

@@ -31,7 +31,9 @@ Deviations. The paper has no falsifier, so a false conjecture counts as non-triv
 Steps count in place of time limits. Base prover, group size and rate of the paper's GRPO are not known to us.
 Controls: `filters=False` trains on all that can be read, `rounds=0` on the seeds.
 
-MEASURED
+`palaestra train leanconjecturer --seed 0`, on built-in seeds with a program that proposes: of 144 proposals 24 are kept,
+68 are false, 34 known, 11 trivial and 7 in the library, so the filters drop 78% of what is new and can be read. What
+imitation and RL then bring was not measured to the end; no claim.
 """
 
 from dataclasses import replace

@@ -39,7 +39,8 @@ class MakeConjectures:
     context, until a round adds nothing or after `rounds`; what the checks keep becomes a file of problems.
 
     Seeds are the training problems of the run. Those with the same column `file` are one file; a column `context`
-    is shown before its statements. Held-out problems are no conjecture, and are written as held out.
+    is shown before its statements. Held-out problems are no conjecture, and are written as held out. Where fewer than
+    two are kept, a run on a user's file ends, and one on a built-in problem goes on with the seeds.
 
     Args:
         checks: what becomes of a proposal.
@@ -85,7 +86,7 @@ class MakeConjectures:
             judged += await self._of_file(ctx, name, rows, known)
         kept = [row for row in judged if row["status"] == "kept"]
         counts = Counter(str(row["status"]) for row in judged)
-        if self.rounds and len(kept) < 2:
+        if self.rounds and len(kept) < 2 and from_file(ctx):
             told = (
                 ", ".join(f"{counts[s]} {s}" for s in STATUSES if counts[s])
                 or "nothing was proposed"
@@ -96,7 +97,7 @@ class MakeConjectures:
             )
         problems = (
             kept
-            if self.rounds
+            if self.rounds and len(kept) > 1
             else [{"statement": s, "file": "seeds", "round": 0} for s, _ in seeds]
         )
         self._save(ctx, judged, problems, held)
@@ -194,6 +195,11 @@ class MakeConjectures:
         for name, some in (("problems.jsonl", rows), ("conjectures.jsonl", lines)):
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in some)
             (ctx.folder / name).write_text(text, encoding="utf-8")
+
+
+def from_file(ctx: pl.Context) -> bool:
+    """Whether the problems are a user's."""
+    return isinstance(ctx.bench.tasks, pl.tasks.FileTasks)
 
 
 def read_seeds(ctx: pl.Context, checks: ConjectureChecks, split: str) -> list[tuple[str, pl.Task]]:

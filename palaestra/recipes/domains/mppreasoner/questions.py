@@ -89,12 +89,16 @@ class WriteMoleculeQuestions:
             for t in part
         ]
         worked = [r for r in rows if r["split"] == "test" or r.get("demonstration")]
-        if self.demonstrated and not any(r["split"] == "train" for r in worked):
+        bare = not any(r["split"] == "train" for r in worked)
+        if self.demonstrated and bare and from_file(ctx):
             raise pl.UserError(
                 "mppreasoner: no training row has a chain of thought in the column `demonstration`, and no teacher writes "
                 "one; give rows with it, teacher=..., or imitate=False for a model that writes the form already"
             )
-        made = {"questions": rows, "trajectories": worked if self.demonstrated else rows}
+        made = {
+            "questions": rows,
+            "trajectories": worked if self.demonstrated and not bare else rows,
+        }
         files = {name: ctx.folder / f"{name}.jsonl" for name in made}
         for name, some in made.items():
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in some)
@@ -148,6 +152,11 @@ class WriteMoleculeQuestions:
         if self.picture:
             made["image"] = pl.tasks.molecule_picture(smiles, self.picture)
         return made
+
+
+def from_file(ctx: pl.Context) -> bool:
+    """Whether the problems are a user's."""
+    return isinstance(ctx.bench.tasks, pl.tasks.FileTasks)
 
 
 def read_tasks(ctx: pl.Context, split: str, most: int) -> list[pl.Task]:
