@@ -10,7 +10,7 @@ import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.llm4rl import llm_hfbf
 from palaestra.recipes.llm4rl.llm_hfbf.edge import CutIns
-from palaestra.recipes.llm4rl.llm_hfbf.humans import SegmentLabels, Segments, LabelTeam, who_labels
+from palaestra.recipes.llm4rl.llm_hfbf.humans import LabelTeam, SegmentLabels, Segments, who_labels
 from palaestra.recipes.llm4rl.llm_hfbf.judge import written_judgement
 from palaestra.recipes.llm4rl.llm_hfbf.program import FeedbackSetting, ShapedFeedback, people_of, trust
 

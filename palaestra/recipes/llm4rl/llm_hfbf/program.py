@@ -13,11 +13,11 @@ from palaestra.recipes.llm4rl.llm_hfbf.humans import (
     BIASES,
     WRONG,
     Human,
+    LabelTeam,
     OwnHuman,
     SegmentLabels,
     Segments,
     SimulatedHuman,
-    LabelTeam,
     cut_segments,
     who_labels,
 )
