@@ -10,7 +10,7 @@ import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.llm4rl import llm_hfbf
 from palaestra.recipes.llm4rl.llm_hfbf.edge import CutIns
-from palaestra.recipes.llm4rl.llm_hfbf.humans import HumanTeam, SegmentLabels, Segments, who_labels
+from palaestra.recipes.llm4rl.llm_hfbf.humans import LabelTeam, SegmentLabels, Segments, who_labels
 from palaestra.recipes.llm4rl.llm_hfbf.judge import written_judgement
 from palaestra.recipes.llm4rl.llm_hfbf.program import FeedbackSetting, ShapedFeedback, people_of, trust
 
@@ -36,7 +36,7 @@ def segments_of(x):
 
 
 def test_several_people_label_games_in_turn():
-    team = HumanTeam({"careful": lambda s: -1 + s.true, "bold": lambda s: 1 + s.true})
+    team = LabelTeam({"careful": lambda s: -1 + s.true, "bold": lambda s: 1 + s.true})
     segments = segments_of([[[1, 2]], [[3, 4]], [[5, 6]]])
     assert team(segments)[:, 0].tolist() == [[-1, -1], [1, 1], [-1, -1]]
     names, who = who_labels(team, segments)

@@ -78,7 +78,7 @@ def cut_segments(
 
 def who_labels(human: Human, segments: Segments) -> tuple[tuple[str, ...], np.ndarray]:
     """The people behind labels by name, and [n, A, S] which of them labels a segment."""
-    if isinstance(human, HumanTeam | SegmentLabels):
+    if isinstance(human, LabelTeam | SegmentLabels):
         return human.names, human.who(segments)
     return ("",), np.zeros(segments.alive.shape, int)
 
@@ -146,7 +146,7 @@ class OwnHuman:
 
 
 @pl.stage
-class HumanTeam:
+class LabelTeam:
     """Several people, by name, who label games in turn: the first one the first game."""
 
     people: Mapping[str, Human]

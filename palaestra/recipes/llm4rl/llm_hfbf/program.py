@@ -13,7 +13,7 @@ from palaestra.recipes.llm4rl.llm_hfbf.humans import (
     BIASES,
     WRONG,
     Human,
-    HumanTeam,
+    LabelTeam,
     OwnHuman,
     SegmentLabels,
     Segments,
@@ -202,7 +202,7 @@ class FeedbackSetting:
         ]
         known = names if len(set(short)) < len(short) else short
         team = {own: person(name) for own, name in zip(known, names, strict=True)}
-        return HumanTeam(team), simulated("unbiased")
+        return LabelTeam(team), simulated("unbiased")
 
     def guide(self) -> pl.control.ChatGuide:
         """Who is asked about a situation: the levels of a segment, and behind them its label."""
