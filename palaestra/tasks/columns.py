@@ -24,14 +24,17 @@ from palaestra.errors import UserError
 from palaestra.suggest import suggestion
 from palaestra.tasks import formats, molecules, user_code
 from palaestra.tasks.options import has_options
-from palaestra.tasks.picture_data import folder_of, read_pictures
+from palaestra.tasks.picture_data import PICTURE_COLUMNS, folder_of, read_pictures
 from palaestra.tasks.records import Record, Records, each_record, kind
+from palaestra.tasks.sound_data import SOUND_COLUMNS
+from palaestra.tasks.video_data import VIDEO_COLUMNS
 from palaestra.types import value_class
 
 USES = (
     "prompt", "messages", "answer", "demonstration", "hint", "chosen", "rejected", "options", "system",
     "id", "domain", "split", "response", "right",
 )  # fmt: skip
+MEDIA = (*PICTURE_COLUMNS, *VIDEO_COLUMNS, *SOUND_COLUMNS)  # which are read as such
 META = "meta."  # before the name of a column that a method reads for itself
 DOCUMENT = "document"  # a use without a prompt: text that is imitated whole
 OTHER = {"prompt": "messages", "messages": "prompt"}  # what a use stands in place of
@@ -235,13 +238,13 @@ def parse_columns(text: str) -> tuple[Column, ...]:
         left, sign, right = (x.strip() for x in item.partition("="))
         if not (sign and left and right):
             raise UserError(f"--columns {item}: write COLUMN=USE, e.g. question=prompt")
-        uses = (*USES, DOCUMENT)
+        uses = (*USES, DOCUMENT, *MEDIA)
         use, path = (right, left) if right in uses else (left, right)
         if right.startswith(META) and right[len(META) :] not in uses:
             use, path = right[len(META) :], left
         elif use not in uses:
             raise UserError(
-                f"--columns {item}: neither side is one of {', '.join(USES[:12])}; write e.g. "
+                f"--columns {item}: neither side is one of {', '.join((*USES[:12], *MEDIA))}; write e.g. "
                 f"{left}=prompt{suggestion(right, USES)}"
             )
         known = cuts if path in CUTS else columns

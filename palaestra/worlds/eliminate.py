@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from palaestra.declared import declare
+from palaestra.errors import UserError
 from palaestra.services.index import Hit
 from palaestra.types import Act, Ask, Frame, Key, Task, need_at_least, rng_of, stage, value_class
 from palaestra.verifiers.base import strip_thinking
@@ -98,6 +99,11 @@ class Eliminate:
         shown, rng = hits, rng_of((*key, "candidates", task.id))
         if self.size:
             shown = draw_pool(hits, grades, self.retriever, self.size, rng)
+            if not any(grade_of(name, grades) for name, _, _ in shown):  # any choice would be right
+                raise UserError(
+                    f"task {task.id!r}: none of its candidates is in its column gold, {str(list(grades))[:60]}, so "
+                    "nothing tells a right drop from a wrong one; mend the names, or drop the row"
+                )
         if self.shuffle or self.size:
             shown = tuple(shown[int(i)] for i in rng.permutation(len(shown)))
         return self._ask(EliminationState(task=task, hits=hits, left=shown))

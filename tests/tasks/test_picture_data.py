@@ -58,6 +58,12 @@ def test_a_column_of_one_picture_stands_before_the_question(folder):
     assert "image" not in tasks(folder, {"image": "photos/red.png", "prompt": "a?", "answer": 1}).task("train", 0).meta
 
 
+@pytest.mark.parametrize("use", ["image", "images"])
+def test_another_columns_name_is_told(folder, use):
+    (asked,) = prompt(folder, {"photo": "photos/blue.png", "prompt": "which?"}, columns=f"photo={use}")
+    assert colours(asked) == [BLUE]
+
+
 def test_several_stand_where_the_text_says_or_before_it(folder):
     both = ["photos/red.png", "photos/blue.png"]
     (asked,) = prompt(folder, {"images": both, "prompt": "is <image> <image>?"})

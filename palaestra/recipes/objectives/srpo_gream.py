@@ -8,10 +8,30 @@ by the number m of codes that match before the first wrong one, coarse to fine: 
 4) over the c exact hits among n = 10: near misses get the bonus of a miss. No hit, or fewer than k
 misses: b = 0. Groups without variance are drawn again; a batch is never padded with them. Loss of
 DAPO (token mean, clip 0.2 / 0.2), k3 KL 0.001.
+
+With items and histories of yours the run makes the codes and aligns them with language first:
+
+    palaestra train srpo-gream --model DIR items=items.jsonl histories=histories.jsonl
+
+    codes      an item's text is the mean of the model's last hidden states over it; `levels` times k-means
+               of what the levels before left (the residual), so codes are coarse to fine; items with equal
+               codes are told apart by one more
+    aligned    imitates: the code of a text, the text of a code, the next code after a history
+    rl         SRPO on the histories that were not held out
+
+An item is a record with `id` and `text`, a history one with `history`, ids in order, and `item`, the id of
+the next one. `thinking=True` is the reasoning mode: a reply has to be <think>...</think>, then the code, or
+is worth 0; without it a reply is the code, with a thought before it or not (the direct mode).
 """
 
+import json
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
 
 import palaestra as pl
 
@@ -42,9 +62,10 @@ CARD = pl.Card(
     task="rec",
     needs=pl.needs.Requirements(
         columns=(
-            pl.needs.PROMPT,
+            replace(pl.needs.PROMPT, when={"items": ("",)}),
             replace(
                 pl.needs.ANSWER,
+                when={"items": ("",)},
                 type="text",
                 meaning="the code of the right item, coarse to fine, such as <a_3><b_4><c_2>; words or "
                 "letters do too",
@@ -58,10 +79,11 @@ CARD = pl.Card(
     use="It helps where items have codes from coarse to fine and exact hits are rare; where hits are "
     "common, GRPO on exact hits does as well.",
     lacks=(
-        "The alignment of items and language is not there: codes are not made from the texts "
-        "of items, and no alignment tasks are trained. Bring the codes.",
-        "The reasoning curriculum before RL, which imitates written reasoning, is not there.",
-        "There is one mode of inference, not a direct and a reasoning one.",
+        "Codes are written with the tokens that the model has: its vocabulary is not extended, and codes of "
+        "collaborative signals, who bought what, are not made: texts alone decide.",
+        "The reasoning curriculum before RL, which imitates written reasoning, is not there: imitate yours with "
+        "sft first, and start from that model.",
+        "`thinking=True` and False are two runs; one model does not learn both modes of inference.",
     ),
     grade="C",
 )
@@ -84,19 +106,43 @@ def worth(answer: str | None, gold: str) -> float:
     return 1.0 if matched is None else WORTH[min(matched, len(WORTH)) - 1] if matched else 0.0
 
 
+def said_item(text: str, plain: bool = True) -> str:
+    """The item that a reply names behind its thinking: what it states as its answer, else, where `plain`
+    replies count, its last line; of a line with <marks> these alone.
+    """
+    bare = pl.verifiers.strip_thinking(text).strip()
+    said = pl.tasks.final_answer(bare) or pl.stated_answer(bare) or ""
+    if not said and (plain or MARK.search(bare)):
+        said = bare.rpartition("\n")[2].strip()
+    return "".join(MARK.findall(said)) or said
+
+
+THINK = "Reason in <think></think>, then write the code of the next item alone."
+THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+
+
 @pl.stage
 class PartialCredit:
     """Gives what the bench judges wrong the worth of its matching prefix. The bench's own reward
-    becomes the part "exact", and what is added to it "partial".
+    becomes the part "exact", and what is added to it "partial". With `thinking` a reply that does
+    not begin with its thought, once, is worth 0.
     """
+
+    thinking: bool = False
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         gold = str(group.task.answer)
-        credited = (self._credited(e, gold) if e.ok else e for e in group.episodes)
+        # built-in problems have a form of their own, "= ITEM", that their replies must keep to
+        bench = getattr(ctx, "bench", None)
+        plain = isinstance(getattr(bench, "tasks", None), pl.tasks.FileTasks)
+        credited = (self._credited(e, gold, plain) if e.ok else e for e in group.episodes)
         return replace(group, episodes=tuple(credited))
 
-    def _credited(self, e: pl.Episode, gold: str) -> pl.Episode:
-        total = max(e.total, worth(pl.tasks.final_answer(pl.response_text(e)), gold))
+    def _credited(self, e: pl.Episode, gold: str, plain: bool) -> pl.Episode:
+        text = pl.response_text(e)
+        if self.thinking and not (THOUGHT.match(text) and text.count("<think>") == 1):
+            return replace(e, reward=pl.Reward(total=0.0, parts={"exact": 0.0, "partial": 0.0}))
+        total = max(e.total, worth(said_item(text, plain), gold))
         parts = {"exact": e.total, "partial": total - e.total}
         return replace(e, reward=pl.Reward(total=total, parts=parts))
 
@@ -112,19 +158,218 @@ class BonusSize:
         return x
 
 
+# ---- codes of items
+
+
+LETTERS = "abcdefgh"  # of the levels
+ITERATIONS = 25  # of k-means
+HELD = 10  # every tenth history is held out
+ASK_CODE, ASK_TEXT, ASK_NEXT = "Code of: {text}", "Text of: {code}", "After {history} comes"
+
+
+def k_means(x_ND: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """[N] numbers of clusters and [K, D] their means (Lloyd 1982), begun as k-means++ begins (Arthur
+    and Vassilvitskii 2007). K is k, or fewer where fewer rows differ.
+    """
+    k = min(k, len(np.unique(x_ND, axis=0)))
+    mean_KD = x_ND[[int(rng.integers(len(x_ND)))]]
+    while len(mean_KD) < k:
+        far_N = _distances(x_ND, mean_KD).min(1)
+        mean_KD = np.vstack([mean_KD, x_ND[[int(rng.choice(len(x_ND), p=far_N / far_N.sum()))]]])
+    of_N = _distances(x_ND, mean_KD).argmin(1)
+    for _ in range(ITERATIONS):
+        mean_KD = np.stack(
+            [x_ND[of_N == j].mean(0) if (of_N == j).any() else mean_KD[j] for j in range(k)]
+        )
+        new_N = _distances(x_ND, mean_KD).argmin(1)
+        if (new_N == of_N).all():
+            break
+        of_N = new_N
+    return of_N, mean_KD
+
+
+def _distances(x_ND: np.ndarray, mean_KD: np.ndarray) -> np.ndarray:
+    """[N, K] squared."""
+    return ((x_ND[:, None] - mean_KD[None]) ** 2).sum(2)
+
+
+def residual_codes(
+    x_ND: np.ndarray, levels: int, k: int, rng: np.random.Generator
+) -> list[tuple[int, ...]]:
+    """A row of codes for each item, coarse to fine, no two alike: at each level the cluster of what
+    the means of the levels before leave of x; where rows are alike, all get one more, their number
+    among these.
+    """
+    left_ND, columns = np.asarray(x_ND, float), list[np.ndarray]()
+    for _ in range(levels):
+        of_N, mean_KD = k_means(left_ND, k, rng)
+        left_ND = left_ND - mean_KD[of_N]
+        columns.append(of_N)
+    rows = [tuple(int(c[i]) for c in columns) for i in range(len(left_ND))]
+    if len(set(rows)) == len(rows):
+        return rows
+    seen = Counter[tuple[int, ...]]()
+    numbered = list[tuple[int, ...]]()
+    for row in rows:
+        numbered.append((*row, seen[row]))
+        seen[row] += 1
+    return numbered
+
+
+def spell(row: Sequence[int]) -> str:
+    """(3, 1) as <a_3><b_1>."""
+    return "".join(f"<{letter}_{n}>" for letter, n in zip(LETTERS, row, strict=False))
+
+
+def read_items(path: str) -> dict[str, str]:
+    """Texts by id. Raises UserError for a record without them, or an id that stands twice."""
+    texts = dict[str, str]()
+    for records in pl.tasks.open_records(path).values():
+        for i, record in enumerate(records):
+            name, text = record.get("id"), record.get("text")
+            if name is None or not isinstance(text, str) or not text.strip():
+                raise pl.UserError(f"{records.where(i)}: an item has the columns `id` and `text`")
+            if str(name) in texts:
+                raise pl.UserError(f"{records.where(i)}: the id {str(name)!r} stands twice")
+            texts[str(name)] = text.strip()
+    if len(texts) < 2:
+        raise pl.UserError(f"{path} has {len(texts)} items; codes tell at least two apart")
+    return texts
+
+
+def read_histories(path: str, items: Mapping[str, str]) -> list[tuple[list[str], str]]:
+    """(ids in order, the next id). Raises UserError for an empty one, or an id that is no item's."""
+    histories = list[tuple[list[str], str]]()
+    for records in pl.tasks.open_records(path).values():
+        for i, record in enumerate(records):
+            past, item = record.get("history"), record.get("item")
+            if not isinstance(past, list) or not past or item is None:
+                raise pl.UserError(
+                    f"{records.where(i)}: a history has the columns `history`, a list of ids, and `item`, the "
+                    "next id"
+                )
+            ids = [*map(str, past), str(item)]
+            if strange := next((x for x in ids if x not in items), None):
+                raise pl.UserError(f"{records.where(i)}: no item has the id {strange!r}")
+            histories.append((ids[:-1], ids[-1]))
+    if len(histories) < 2:
+        raise pl.UserError(f"{path} has {len(histories)} histories; one is held out of two or more")
+    return histories
+
+
+@pl.stage
+class MakeCodes:
+    """A program: codes of items, and the records of the parts behind it: "alignment" to imitate, and
+    "histories" for RL, of which every tenth that differs is held out. "codes" has the code of each id.
+
+    Its summary has "items"; "codes", the length of a row of codes; and "told_apart", the share of
+    items whose first `levels` codes no other item has.
+    """
+
+    items: str
+    histories: str
+    levels: int = 4
+    k: int = 256
+    brings_reward: ClassVar[bool] = True
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        texts = read_items(self.items)
+        histories = read_histories(self.histories, texts)
+        names, model = list(texts), ctx.model("policy")
+        dialect = ctx.engine("policy").dialect
+        ids = [tuple(dialect.encode_text(texts[n]))[: model.context] for n in names]
+        x_ND = pl.models.activations(model, ids, [len(model.layers)], at="mean")[:, 0]
+        rows = residual_codes(x_ND, self.levels, self.k, pl.rng_of((ctx.seed, "codes")))
+        code = {n: spell(row) for n, row in zip(names, rows, strict=True)}
+        prompts = [
+            ASK_NEXT.format(history=" ".join(code[x] for x in past)) for past, _ in histories
+        ]
+        held = held_out(prompts)
+        asked = [
+            {"prompt": prompt, "answer": code[item], "split": "test" if prompt in held else "train"}
+            for prompt, (_, item) in zip(prompts, histories, strict=True)
+        ]
+        shown = [
+            pair
+            for n in names
+            for pair in (
+                (ASK_CODE.format(text=texts[n]), code[n]),
+                (ASK_TEXT.format(code=code[n]), texts[n]),
+            )
+        ]
+        shown += [(x["prompt"], x["answer"]) for x in asked if x["split"] == "train"]
+        first = Counter(row[: self.levels] for row in rows)
+        alone = sum(first[row[: self.levels]] == 1 for row in rows)
+        metrics = {"items": len(names), "codes": len(rows[0]), "told_apart": alone / len(names)}
+        ctx.log(metrics)
+        files = {
+            "codes": [{"id": n, "code": code[n]} for n in names],
+            "alignment": [{"prompt": a, "demonstration": b} for a, b in shown],
+            "histories": asked,
+        }
+        return pl.Result(metrics=metrics, artifacts={n: keep(ctx, n, x) for n, x in files.items()})
+
+
+def held_out(prompts: Sequence[str]) -> set[str]:
+    """Every tenth of the prompts that differ, the last one where they are fewer."""
+    unlike = list(dict.fromkeys(prompts))
+    return {*unlike[HELD - 1 :: HELD]} or {unlike[-1]}
+
+
+def keep(ctx: pl.Context, name: str, records: Sequence[Mapping[str, str]]) -> str:
+    """Writes records into the run's folder; the file."""
+    file = ctx.folder / f"{name}.jsonl"
+    lines = (json.dumps(x, ensure_ascii=False) + "\n" for x in records)
+    file.write_text("".join(lines), encoding="utf-8")
+    return str(file)
+
+
 def build(
-    partial: bool = True, bonus: float = 1.0, k: int = 4, size: int = 16, kl: float = 0.0
-) -> pl.Recipe:
-    """`bonus` weighs the pass@k advantage. `kl`: the released scripts use 0.001."""
+    partial: bool = True,
+    bonus: float = 1.0,
+    k: int = 4,
+    size: int = 16,
+    kl: float = 0.0,
+    thinking: bool = False,
+    items: str = "",
+    histories: str = "",
+    levels: int = 4,
+    clusters: int = 256,
+    align_steps: int = 200,
+) -> Any:
+    """`bonus` weighs the pass@k advantage. `kl`: the released scripts use 0.001. With `items` and
+    `histories`, files of yours, codes of `levels` levels with `clusters` clusters are made and imitated
+    for `align_steps` steps first.
+    """
+    if bool(items) != bool(histories):
+        raise pl.UserError("codes are made of items and used in histories; give both files")
+    if thinking and not partial:
+        raise pl.UserError("the thought is asked for by partial credit; leave partial on")
     loss = pl.Clipped(reduce="tokens")
     near = (pl.Center("group"), pl.Scale("group"))
     hits = (pl.credit.PassAtK(k), BonusSize(bonus))
-    return pl.vary(
+    credit = (PartialCredit(thinking),) if partial else ()
+    recipe = pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=10), pl.Score(), *((PartialCredit(),) if partial else ())),
+        collect=pl.links(pl.Sample(n=10), pl.Score(), *credit),
         pool=pl.Mixed(size),
         credit=pl.chain(pl.credit.Blend(((1.0, near), (bonus, hits)))),
         objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},
+        **({"instruction": THINK} if thinking else {}),
+    )
+    if not items:
+        return recipe
+    if not 1 <= levels < len(LETTERS) or clusters < 2:
+        raise pl.UserError(
+            f"levels is {levels} and clusters {clusters}; give 1 to {len(LETTERS) - 1}, and 2 or more"
+        )
+    aligned = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=align_steps))
+    return pl.Pipeline(
+        parts={
+            "codes": pl.Part(MakeCodes(items, histories, levels, clusters)),
+            "aligned": pl.Part(aligned, data=pl.Output("codes", "alignment")),
+            "rl": pl.Part(recipe, model=pl.Output("aligned"), data=pl.Output("codes", "histories")),
+        }
     )

@@ -246,6 +246,10 @@ def test_what_users_leave_out_is_said(tmp_path):
         train(tmp_path, task="add")
     with pytest.raises(UserError, match="needs a query and its relevant documents"):
         play(name("a"), gold=())
+    # any choice would be right, and be paid
+    with pytest.raises(UserError, match="none of its candidates is in its column gold"):
+        wrong = Task(id="t", prompt=(Message(role="user", content="q"),), meta={"gold": ["lamp"], "items": ["a", "b"]})
+        asyncio.run(Eliminate(None, k=3, size=2).reset(wrong, ("k",)))
     with pytest.raises(UserError, match="pool"):
         iranker.build(pool=1)
     with pytest.raises(UserError, match="has no candidates; list them in the column items"):

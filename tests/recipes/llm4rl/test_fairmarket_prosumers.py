@@ -8,6 +8,7 @@ import palaestra as pl
 import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.llm4rl import fairmarket_rl
+from palaestra.recipes.llm4rl.fairmarket_rl.critic import evenly_paid, written_scores_of_fairness
 from palaestra.recipes.llm4rl.fairmarket_rl.feeder import Feeder, FeederState, limit_flow
 from palaestra.recipes.llm4rl.fairmarket_rl.program import FairSetting
 
@@ -73,6 +74,20 @@ def test_a_day_sums_up_by_hand():
     assert sim.sums(late)["needed"][0].tolist() == [0, 2, 1]
 
 
+def test_a_day_without_trade_is_fair_to_nobody():
+    """Neither by the formula nor by the written rule; nor is it unfair where there was nothing to sell."""
+    zero = np.zeros((1, 2, 1))
+    paths = {"net": np.array([[[-4.0], [2.0]]]), "traded": zero, "money": zero, "alive": np.ones((1, 1), bool)}
+    sim = Feeder(households=2, areas=1)
+    assert sim.fairness(paths)[0].tolist() == [0.5, 0.0]  # the first one needed nothing
+    assert sim.fairness({**paths, "net": -np.abs(paths["net"]) * 0})[0].tolist() == [1.0, 1.0]
+    line = "- prosumer {}: kWh that it had to sell = {}, kWh sold = 1, profit in dollars = {}"
+    text = lambda *rows: "\n".join(line.format(i, *row) for i, row in enumerate(rows, 1))
+    assert evenly_paid(text((4, 0.4), (2, 0.1))) == pytest.approx(0.5)
+    assert evenly_paid(text((4, 0.0), (2, 0.0))) == 0 and evenly_paid(text((0.1, 0.0))) == 1
+    assert evenly_paid(text((4, 0.4), (0, 0.0))) == 1  # who has no roof is none of them
+
+
 def test_at_noon_roofs_give_more_than_is_needed_and_at_the_ends_less():
     sim, rng = Feeder(households=40), np.random.default_rng(0)
     state, nets = sim.reset(rng, 20), []
@@ -94,6 +109,12 @@ def test_prosumers_have_both_scores_and_are_told_as_such(context):
     text = setting.spell(setting.situations(setting.sample)[0])
     assert "- prosumer 4: " in text and "seller 1" not in text and "kWh received from sellers" in text
     assert setting.sells.all()
+    said, true = [], made.sim.fairness(setting.sample)
+    for row in setting.situations(setting.sample):
+        request = pl.ChatRequest(messages=pl.services.question_messages(setting.spell(row)))
+        said.append(list(written_scores_of_fairness(request).values()))
+    agree = [pl.stats.rank_correlation(np.array(said)[:, i], true[:, i]) for i in range(2)]
+    assert min(agree) > 0.3
     found = asyncio.run(made.run(context())).metrics
     assert list(found["arms"]) == ["none", "guide", "constant", "shuffled", "oracle"]
     guide = found["arms"]["guide"]

@@ -179,7 +179,8 @@ class Feeder:
 
     def fairness(self, paths: pl.control.Paths) -> np.ndarray:
         """[n, 2] FTB of what households bought, and FBS of what they earned by selling for a kilowatt-hour of
-        surplus, so that a larger roof is no unfairness; of the households that had any.
+        surplus, so that a larger roof is no unfairness; of the households that had any. Where none of them
+        earned anything it is 0: a day without trade is fair to nobody.
         """
         of = self.sums(paths)
         price = of["spent"] / np.maximum(of["received"], EPS)
@@ -188,7 +189,8 @@ class Feeder:
         between = np.ones(len(rate))
         for i, had in enumerate(of["surplus"] > EPS):
             if had.any():
-                between[i] = fairness_between(rate[i : i + 1, had])[0]
+                earned = rate[i, had].max() > EPS
+                between[i] = fairness_between(rate[i : i + 1, had])[0] if earned else 0.0
         return np.stack([to_buyers, between], -1)
 
     def served(self, paths: pl.control.Paths) -> float:

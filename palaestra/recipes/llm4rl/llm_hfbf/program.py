@@ -369,9 +369,9 @@ class ShapedFeedback:
         numbers: dict[str, Any] = {"corrected": self.corrected}
         if self.advisor is None or self.human is None:
             return numbers
-        numbers |= {k.removeprefix("guide/"): v for k, v in self.advisor.numbers().items()}
+        asked = lambda advisor: {k.removeprefix("guide/"): v for k, v in advisor.numbers().items()}
         if self.setting.program.feedback == "model":  # which flags nobody's labels
-            return numbers
+            return numbers | asked(self.advisor)
         segments = self.setting.segments(paths)
         label = self.human(segments)
         flagged = (self.advisor(self.setting.situations(segments, label))[..., FLAG] == 1)[
@@ -382,6 +382,7 @@ class ShapedFeedback:
         both = float((flagged & biased).sum())
         return {
             **numbers,
+            **asked(self.advisor),
             "flagged": float(flagged.mean()),
             "precision": both / max(1, flagged.sum()),
             "recall": both / max(1, biased.sum()),
