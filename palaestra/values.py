@@ -8,6 +8,7 @@ tuple is called by its number, or by its class where that is the only one there:
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import json
@@ -471,8 +472,19 @@ def _readings(given: Any) -> list[Any]:
     try:
         literal = tomllib.loads(f"x = {given}")
     except tomllib.TOMLDecodeError:
-        return [given]
+        return [*_python_tuple(given), given]
     return [literal["x"], given] if len(literal) == 1 else [given]
+
+
+def _python_tuple(given: str) -> list[Any]:
+    """A tuple as Python writes it, ('eyes', 'ears'), which lists are shown as; nothing for other text."""
+    if given[:1] + given[-1:] != "()":
+        return []
+    try:
+        value = ast.literal_eval(given)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
+    return [list(value)] if isinstance(value, tuple) else []
 
 
 def _adapter(annotation: Any) -> TypeAdapter[Any] | None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
+from torch.nn.functional import gelu, interpolate, layer_norm, scaled_dot_product_attention
 
 from palaestra.errors import UserError
 from palaestra.models.ears import Ears, Heard, sound_columns
@@ -83,12 +83,24 @@ def count_places(eyes: Any, picture: Picture, of: str) -> int:
             f"{of} has no eyes, and a prompt holds a picture; take a vision-language model, train it "
             f"with heads=('{EYES}',), or start from a model that was"
         )
-    if picture.shape != (SIDE, SIDE, CHANNELS):
+    if picture.shape[2] != CHANNELS:
         raise UserError(
             f"a picture has {'x'.join(map(str, picture.shape))} numbers; {of} sees pictures of "
-            f"{SIDE}x{SIDE}x{CHANNELS}"
+            f"{CHANNELS} colours"
         )
     return eyes.places
+
+
+def fit_picture(picture: Picture) -> Tensor:
+    """uint8 [32, 32, 3] of a picture of any size, which is stretched to a square; each pixel is a
+    mean of those that it covers.
+    """
+    pixels_HWC = torch.from_numpy(pixels_of(picture).copy())
+    if picture.shape[:2] == (SIDE, SIDE):
+        return pixels_HWC
+    pixels_1CHW = pixels_HWC.permute(2, 0, 1)[None].float()
+    fitted = interpolate(pixels_1CHW, (SIDE, SIDE), mode="bilinear", antialias=True)
+    return fitted[0].permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -219,7 +231,10 @@ class Seen:
             looked = [eyes.look(self.picture(k)) for k in at_K.tolist()]
             before = torch.tensor([0, *map(len, looked[:-1])], device=digest_N.device).cumsum(0)
             return torch.cat(looked)[before[which_N] + number_N]
-        return eyes(self.pixels_MHWC[at_K])[which_N, number_N]
+        if self.pixels_MHWC.shape[1:3] == (SIDE, SIDE) and self.size_M2 is None:
+            return eyes(self.pixels_MHWC[at_K])[which_N, number_N]
+        fitted = [fit_picture(self.picture(k)) for k in at_K.tolist()]
+        return eyes(torch.stack(fitted).to(digest_N.device))[which_N, number_N]
 
     def grid_of(self, tower: Tower) -> GridOf:
         """The grids of their places, by digest."""

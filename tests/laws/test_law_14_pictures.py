@@ -12,7 +12,7 @@ from palaestra.chat.dialect import Chat
 from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
-from palaestra.models.eyes import Seen
+from palaestra.models.eyes import Seen, fit_picture
 from palaestra.models.forward import forward
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.load import load, save
@@ -236,6 +236,24 @@ def test_missing_pixels_are_an_error_wherever_ids_come_in(model):
         model.embed(torch.tensor([picture(2).ids(16)]), Seen.of([picture(1)], model.device))
 
 
+def test_pictures_of_any_size_are_stretched_to_what_the_eyes_see(model):
+    """Each pixel of 32 x 32 is repeated in 2 rows and 3 columns, and half of the picture is flat: the same pixels come out,
+    up to what a filter mixes at their borders; and in any company a picture's features have the same bits.
+    """
+    plain, flat = picture(1), Picture(shape=(64, 40, 3), data=bytes([200, 10, 90]) * (64 * 40))
+    assert torch.equal(fit_picture(plain), torch.from_numpy(np.frombuffer(plain.data, np.uint8).copy()).view(32, 32, 3))
+    assert torch.equal(fit_picture(flat), torch.tensor([200, 10, 90], dtype=torch.uint8).expand(32, 32, 3))
+    halves = np.zeros((48, 100, 3), np.uint8)
+    halves[:, 50:] = 255
+    seen = fit_picture(Picture(shape=halves.shape, data=halves.tobytes()))
+    assert (seen[:, :15] == 0).all() and (seen[:, 17:] == 255).all()
+    ids = torch.tensor([[*flat.ids(16)], [*plain.ids(16)]])
+    both = Seen.of([flat, plain], model.device)
+    together = model.embed(ids, both)
+    for i, alone in enumerate((flat, plain)):
+        assert torch.equal(together[i], model.embed(ids[i : i + 1], Seen.of([alone], model.device))[0])
+
+
 def test_who_sees_nothing_refuses_pictures(model):
     a = picture(1)
     with pytest.raises(UserError, match="has no eyes"):
@@ -247,9 +265,9 @@ def test_who_sees_nothing_refuses_pictures(model):
     with pytest.raises(UserError, match="text alone"):
         ask = Ask(seat="user", say=(question(a),))
         asyncio.run(EndpointPlayer(client=None).act(Row(), (question(a),), ask, (0,)))
-    with pytest.raises(UserError, match="32x32x3"):
-        small = Picture(shape=(8, 8, 3), data=bytes(192))
-        OwnEngine(model).dialect.extend((question(small),), first=True, closed=False)
+    with pytest.raises(UserError, match="8x8x1 numbers; tiny sees pictures of 3 colours"):
+        grey = Picture(shape=(8, 8, 1), data=bytes(64))
+        OwnEngine(model).dialect.extend((question(grey),), first=True, closed=False)
     engine = OwnEngine(model)
     blind = type("Blind", (), {"dialect": engine.dialect, "generate": engine.generate})()
     with pytest.raises(UserError, match="Blind cannot show"):
