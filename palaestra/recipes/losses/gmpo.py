@@ -2,7 +2,7 @@
 
 loss = -A exp(mean_t log rho_t), log rho_t clipped to -range..range where it moves on with the sign of A
 (arXiv:2507.20673; released code callsys/GMPO). One token whose ratio is far off moves an arithmetic mean,
-and a geometric one hardly, so a wide range, e^-0.4 to e^0.4, stays stable. Clips are by token, before the
+and a geometric one hardly, so a wide range, 0.4 in logarithms, stays stable. Clips are by token, before the
 mean: GSPO clips the mean instead.
 
     palaestra train gmpo --data problems.jsonl --model DIR
@@ -17,7 +17,7 @@ CARD = pl.Card(
     "mathematics.",
     source="paper, verl's loss geo_mean",
     size=pl.Size(
-        setting="Qwen2.5-Math 1.5B and 7B, DeepSeek-R1-Distill-Qwen-7B, range e^-0.4 to e^0.4"
+        setting="Qwen2.5-Math 1.5B and 7B, DeepSeek-R1-Distill-Qwen-7B, range 0.4 in logarithms"
     ),
     needs=pl.needs.Requirements(
         shows="clipped",

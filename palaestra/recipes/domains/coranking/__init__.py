@@ -67,8 +67,6 @@ CARD = pl.Card(
         setting="a small and a large listwise reranker (72B in one version), 100 passages, windows of 20, top 20; three "
         "retrieval benchmarks",
         model="qwen2.5-7b",
-        prompts=64,
-        samples=8,
     ),
     model="tiny",
     task="listed-histories",

@@ -67,7 +67,6 @@ CARD = pl.Card(
     "beside SFT and DPO and the sizes of probes are ours",
     size=pl.Size(
         setting="SigLIP2-L/16 and Qwen2.5-3B, 20,000 pairs after 3.2M instructions; PIVOT: Qwen2.5-1.5B, 18 h on 8 H100",
-        model="qwen2.5-1.5b",
     ),
     task="scenes",
     needs=pl.needs.Requirements(

@@ -80,7 +80,6 @@ CARD = pl.Card(
     "code of the reinforcement learning is not released; orders, detector and sizes are ours",
     size=pl.Size(
         setting="Llama-3-8B and 32,768 codes, 512 or 1,024 tokens for 256 x 256 pixels; GenEval 74 to 92",
-        model="llama-3-8b",
     ),
     task="grids",
     needs=pl.needs.Requirements(
