@@ -49,6 +49,10 @@ the formulas (FTB_agreement 0.61, FBS_agreement 0.90), and the oracle does littl
 that keeps FTB far from the paper's 0.80, but how much scores weigh, and for how long: with lambdas of 20 and 64,000
 slots the oracle's arm has FTB at 0.46 and FBS at 0.87, beside 0.22 and 0.87 (none), with 0.89 of demand met in both.
 
+`palaestra train fairmarket-rl prosumers=8`, seed 0, shows nothing of the scores: in order none, guide, constant, shuffled,
+oracle FTB is at 0.07, 0.07, 0.06, 0.07 and 0.06, FBS at 0.53, 0.52, 0.52, 0.49 and 0.53, and `served` at 0.67, 0.66,
+0.65, 0.60 and 0.61. 32 updates are few for eight learners.
+
 Deviations: market rules, table, formulas, the shape of the ramp and all numbers are ours, as the abstract names
 none. All sellers have the same FBS, so nobody is blamed for what another one earned.
 """
