@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -197,11 +198,11 @@ def set_rates(
     causal: Any,
     rates: Mapping[str, float],
     name: str,
-    eyes: nn.Module | None = None,
+    senses: Mapping[str, nn.Module] = MappingProxyType({}),
 ) -> None:
     """Freezes the parts of a model whose rate is 0, and marks the others for the optimiser; see
-    `rate_share`. What is frozen already, as under adapters, stays so. `eyes` are those of the
-    project's own.
+    `rate_share`. What is frozen already, as under adapters, stays so. `senses` are eyes and ears of
+    the project's own, by name.
 
     Raises UserError for another part than MODEL_PARTS, a negative rate, or a model without a tower.
     """
@@ -213,10 +214,10 @@ def set_rates(
             )
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < math.inf:
             raise UserError(f"rates: that of {part} is {rate!r}; write 0, to freeze it, or more")
-    parts = model_parts(module, causal, eyes)
+    parts = model_parts(module, causal, senses)
     if "tower" not in {part for part, _ in parts.values()}:
         raise UserError(
-            f"rates: {name} sees no pictures, so it has no parts; take a vision-language model, or "
+            f"rates: {name} sees and hears nothing, so it has no parts; take a vision-language model, or "
             "leave rates out"
         )
     for part, p in parts.values():
@@ -236,15 +237,15 @@ def rate_share(p: nn.Parameter) -> float:
 
 
 def model_parts(
-    module: nn.Module, causal: Any, eyes: nn.Module | None = None
+    module: nn.Module, causal: Any, senses: Mapping[str, nn.Module] = MappingProxyType({})
 ) -> dict[str, tuple[str, nn.Parameter]]:
     """The part that each weight of a model belongs to, and the weight, by its name; all are "language"
-    where it has no tower. Of `eyes` of the project's own the last layer, `out`, is the projector.
+    where it has no tower. Of eyes and ears of the project's own, `senses`, the last layer, `out`, is the projector.
     """
     output = causal.get_output_embeddings()
     inner = (*causal.get_decoder().parameters(), *(() if output is None else output.parameters()))
     language = {id(p) for p in inner}
-    own = () if eyes is None else eyes.named_parameters()
+    own = {f"{sense}.{n}": (n, p) for sense, of in senses.items() for n, p in of.named_parameters()}
     return {
         n: (
             "language"
@@ -255,4 +256,4 @@ def model_parts(
             p,
         )
         for n, p in module.named_parameters()
-    } | {f"eyes.{n}": ("projector" if n.startswith("out.") else "tower", p) for n, p in own}
+    } | {k: ("projector" if n.startswith("out.") else "tower", p) for k, (n, p) in own.items()}

@@ -18,6 +18,7 @@ from palaestra.abilities import (
 from palaestra.errors import UserError
 from palaestra.run.names_read import check_names_read
 from palaestra.run.record_checks import check_records
+from palaestra.sounds import Sound
 from palaestra.tasks.repeats import caveat
 from palaestra.types import World
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from palaestra.tasks.oracle import Finding, Payer
 
 RunContext: TypeAlias = Any  # of `run.context`, which imports this
+FIRST_RECORDS = 64  # of a split, whose sounds are looked at before the first step
 ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 
 
@@ -123,8 +125,8 @@ def tell_or_stop(ctx: RunContext, findings: Sequence[Finding], judge: Payer) -> 
 
 
 async def check_problem(recipe: Any, ctx: RunContext) -> None:
-    """What stops a recipe on the problem of a run: a name that nobody writes, or a picture that is
-    not seen. Raises UserError.
+    """What stops a recipe on the problem of a run: a name that nobody writes, or a picture or
+    sound that is not seen or heard. Raises UserError.
     """
     check_names_read(recipe, ctx.bench)
     check_pictures(recipe, ctx)
@@ -146,9 +148,25 @@ def check_pictures(recipe: Any, ctx: RunContext) -> None:
         return
     prompt = ctx.bench.tasks.task("train", 0).prompt
     pictures = [p for m in prompt for p in m.pictures]
+    check_sounds(ctx)
     if not pictures:
         return
     ctx.engine().dialect.extend(prompt, first=True, closed=False)
     for name in recipe.references:
         for picture in pictures if name in ctx.models else ():
             ctx.model(name).places(picture)
+
+
+def check_sounds(ctx: RunContext) -> None:
+    """Whether the policy can hear the sounds of the first records of both splits. Raises UserError,
+    with the record's name.
+    """
+    tasks, model = ctx.bench.tasks, ctx.models.get("policy")
+    for split in ("train", "test") if model is not None else ():
+        for i in range(min(split_size(tasks, split) or 0, FIRST_RECORDS)):
+            task = tasks.task(split, i)
+            for sound in (p for m in task.prompt for p in m.pictures if isinstance(p, Sound)):
+                try:
+                    model.places(sound)
+                except UserError as error:
+                    raise UserError(f"task {task.id!r}: {error}") from None

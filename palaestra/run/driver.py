@@ -28,7 +28,7 @@ from palaestra.ends import (
 from palaestra.errors import Fault, Paused, Stopped, UserError
 from palaestra.method import Recipe
 from palaestra.models.ears import EARS
-from palaestra.models.eyes import EYES, Eyes
+from palaestra.models.eyes import EYES
 from palaestra.models.load import Model, trainable_copy, weights_sha256
 from palaestra.models.tower import set_rates
 from palaestra.models.vocabulary import check_vocabulary
@@ -251,8 +251,8 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
                     "parts 0 or 1"
                 )
             model = ctx.model(name)
-            own = model.eyes if isinstance(model.eyes, Eyes) else None
-            set_rates(model.module, model.causal, learner.rates, model.name, own)
+            senses = {n: head for n, head in model.heads.items() if n in (EYES, EARS)}
+            set_rates(model.module, model.causal, learner.rates, model.name, senses)
 
 
 def _add_head(model: Model, name: str) -> None:

@@ -240,7 +240,7 @@ def parse_columns(text: str) -> tuple[Column, ...]:
             raise UserError(f"--columns {item}: write COLUMN=USE, e.g. question=prompt")
         uses = (*USES, DOCUMENT, *MEDIA)
         use, path = (right, left) if right in uses else (left, right)
-        if right.startswith(META) and right[len(META) :] not in uses:
+        if right.startswith(META) and right[len(META) :] not in (*USES, DOCUMENT):
             use, path = right[len(META) :], left
         elif use not in uses:
             raise UserError(

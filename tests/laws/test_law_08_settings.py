@@ -125,6 +125,14 @@ def test_a_schedule_stands_for_a_number():
         override(grpo.build(), "optimiser.betas", "cosine(1, 0, 5)")
 
 
+@pytest.mark.parametrize("text", ["('eyes', 'ears')", "('eyes','ears',)", '["eyes", "ears"]'])
+def test_lists_may_be_written_as_python_writes_tuples(text):
+    assert override(grpo.build(), "learners.policy.heads", text).learners["policy"].heads == ("eyes", "ears")
+    for wrong in ("('eyes'", "(eyes)", "(open('x'),)"):
+        with pytest.raises(UserError, match="heads takes a list"):
+            override(grpo.build(), "learners.policy.heads", wrong)
+
+
 def test_staircases_and_sigmoids():
     """ScalingInter's rounds 10, 20, 30 with a period of 100; RuscaRL at step 71 of 350: alpha 125, t0 .2."""
     turns = override(grpo.build(), "links.0.turns", "staircase(10, 20, 30, 100)")

@@ -13,7 +13,7 @@ from palaestra.models.layout import prompts_and_tails
 from palaestra.models.load import load, save
 from palaestra.models.lora import LoRA
 from palaestra.models.model import frozen_copy, trainable_copy
-from palaestra.models.tower import model_parts, set_rates
+from palaestra.models.tower import model_parts, rate_share, set_rates
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK
 from palaestra.types import Example, Message, Row, Sampling, Segment
 from palaestra.update import AdamW, pack
@@ -247,6 +247,18 @@ def test_each_part_has_a_rate_of_its_own(folder):
     assert moved == pytest.approx({"tower": 0.0, "projector": 0.0005, "language": 0.001}, rel=1e-3)
 
 
+def test_ears_of_the_projects_own_freeze_with_its_eyes():
+    tiny = load("tiny")
+    for sense in ("eyes", "ears"):
+        tiny.add_head(sense)
+    set_rates(tiny.module, tiny.causal, {"tower": 0, "projector": 0.5}, tiny.name, tiny.heads)
+    for sense in ("eyes", "ears"):
+        rates = {n: (p.requires_grad, rate_share(p)) for n, p in tiny.heads[sense].named_parameters()}
+        assert rates.pop("out.weight") == rates.pop("out.bias") == (True, 0.5)
+        assert rates and set(rates.values()) == {(False, 0.0)}, sense
+    assert all(p.requires_grad for p in tiny.module.parameters())
+
+
 def test_rates_of_what_is_no_part_are_refused(tmp_path):
     own = load(save_tiny("idefics3", tmp_path))
     with pytest.raises(UserError, match=r"'towr' is no part of a model.*did you mean tower\?"):
@@ -254,7 +266,7 @@ def test_rates_of_what_is_no_part_are_refused(tmp_path):
     with pytest.raises(UserError, match="every part is frozen"):
         set_rates(own.module, own.causal, dict.fromkeys(("tower", "projector", "language"), 0), own.name)
     tiny = load("tiny")
-    with pytest.raises(UserError, match="tiny sees no pictures"):
+    with pytest.raises(UserError, match="tiny sees and hears nothing"):
         set_rates(tiny.module, tiny.causal, {"tower": 0}, tiny.name)
     with pytest.raises(UserError, match="write 0, to freeze it"):
         set_rates(own.module, own.causal, {"tower": -1}, own.name)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.errors import UserError
-from palaestra.models.eyes import Eyes, Seen
+from palaestra.models.eyes import EYES, Eyes, Seen
 from palaestra.models.model import Model
 from palaestra.models.tower import Tower, model_parts
 from palaestra.pictures import Picture
@@ -114,7 +114,7 @@ def patch_grid(model: Model, picture: Picture, patches: int) -> tuple[int, int] 
 
 def encoder_weights(model: Model) -> dict[str, nn.Parameter]:
     """The weights of the encoder, the projector left out, by name."""
-    eyes = model.eyes if isinstance(model.eyes, Eyes) else None
+    eyes = {EYES: model.eyes} if isinstance(model.eyes, Eyes) else {}
     parts = model_parts(model.module, model.causal, eyes)
     return {n: p for n, (part, p) in parts.items() if part == "tower"}
 

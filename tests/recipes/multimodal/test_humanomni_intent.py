@@ -17,6 +17,7 @@ from palaestra.recipes.multimodal.humanomni_intent.rewards import (
     OmniReward,
     accuracy,
     gate,
+    gold_of,
     has_form,
     label_f1,
     span_credit,
@@ -66,6 +67,36 @@ TEXT = "<context>smile rise</context><think>so praise</think><answer>A</answer>"
 )
 def test_accuracy_goes_by_the_type_of_the_problem(kind, answer, gold, score):
     assert accuracy(answer, gold, kind) == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "options", "gold"),
+    [
+        ("multiple choice", "rain", ["dog", "rain"], "B"),  # an option's text was compared by its first letter
+        ("multiple choice", 1, ["dog", "rain"], "B"),
+        ("multiple choice", "B", ["dog", "rain"], "B"),
+        ("multiple choice", "b", None, "b"),
+        ("multiple choice", "rain", None, None),
+        ("multiple choice", "cow", ["dog", "rain"], None),
+        ("multi-label", "B, E", None, "B, E"),
+        ("multi-label", "none of them", None, None),
+        ("numerical", "-1,200.5", None, "-1,200.5"),
+        ("numerical", "many", None, None),
+        ("regression", "", None, None),
+        ("yes/no", "Yes.", None, "Yes."),
+        ("yes/no", True, None, None),
+        ("ocr", "two words", None, "two words"),
+        ("free-form", "", None, None),
+    ],
+)
+def test_an_answer_that_nothing_can_match_is_refused(kind, answer, options, gold):
+    task = Task(id="t", answer=answer, meta={"problem_type": kind, **({"options": options} if options else {})})
+    if gold is None:
+        with pytest.raises(UserError, match="problem_type|none of the 2 options"):
+            gold_of(task, type_of(task))
+        return
+    assert gold_of(task, type_of(task)) == gold
+    assert kind == "free-form" or accuracy(gold, gold, kind) == 1
 
 
 def test_a_type_is_read_from_each_task_and_an_unknown_one_is_refused():
@@ -270,7 +301,9 @@ def test_shuffled_grades_are_those_of_the_same_group(context, dialect):
     group = Group(task=task, episodes=tuple(answer(dialect, t) for t in texts))
     plain, mixed = (asyncio.run(OmniReward(judge, shuffled=s)(context("intents"), group)) for s in (False, True))
     assert [r.parts["context"] for r in plain] == [1.0, 0.8, 0.4, 0.2]
-    assert sorted(r.parts["context"] for r in mixed) == [0.2, 0.4, 0.8, 1.0] != [r.parts["context"] for r in mixed]
+    assert sorted(r.parts["context"] for r in mixed) == [0.2, 0.4, 0.8, 1.0]
+    # of two answers, which half of the permutations leave as they are, each has the other's
+    assert all(a.parts["context"] != b.parts["context"] for a, b in zip(plain, mixed, strict=True))
     assert [r.total for r in plain] == [r.total for r in mixed]
 
 
@@ -300,6 +333,13 @@ def test_the_weight_of_the_kl_falls_to_a_quarter_in_the_first_half():
     recipe = humanomni_intent.build(decay=50, exam=0)
     weight = recipe.learners["policy"].objective.parts[1].weight
     assert [weight.at(s) for s in (0, 25, 50, 100)] == near([0.04, 0.025, 0.01, 0.01], 1e-9)
+
+
+def test_eyes_and_ears_are_frozen_after_a_cold_start_or_where_asked():
+    rates = lambda made: (made if isinstance(made, pl.Recipe) else made.parts["rl"].runnable).learners["policy"].rates
+    build = humanomni_intent.build
+    assert rates(build(start="shown")) == rates(build(frozen=True)) == {"tower": 0.0}
+    assert rates(build()) == rates(build(start="shown", frozen=False)) == {}
 
 
 def test_stages_follow_one_another():

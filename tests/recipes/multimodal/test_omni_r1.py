@@ -11,7 +11,7 @@ from palaestra.errors import UserError
 from palaestra.models.ears import log_mel
 from palaestra.recipes.multimodal import omni_r1
 from palaestra.run.benches import from_data
-from palaestra.sounds import samples_of, to_wav
+from palaestra.sounds import Sound, samples_of, to_wav
 from palaestra.tasks.media import MediaControl, media_of
 from palaestra.toys.clips import COUNTS, FAVOURITES, SLOTS, Clips
 from palaestra.types import Task
@@ -159,7 +159,7 @@ def test_a_run_on_files_of_a_users_own(tmp_path, capsys):
         "--data",
         str(file),
         "--columns",
-        "clip=meta.audio,q=prompt,choices=options,right=answer",
+        "clip=audio,q=prompt,choices=options,right=answer",
     ]
     options = ["--steps", "1", "--evaluate", "1", "--max-tokens", "3", "samples=2", "exam=1", "schedule.prompts=1"]
     assert main([*command, "--out", str(tmp_path / "run"), *options]) == 0
@@ -173,6 +173,20 @@ def test_a_run_on_files_of_a_users_own(tmp_path, capsys):
     )
     said = capsys.readouterr().err
     assert "options" in said and "Traceback" not in said
+
+
+def test_a_sound_that_is_too_long_is_named_before_the_first_step(tmp_path, capsys):
+    """Met in the middle of a run before, by a number that no file has."""
+    short = media_of(Clips().task("train", 0))[0]
+    (tmp_path / "a.wav").write_bytes(to_wav(short))
+    (tmp_path / "long.wav").write_bytes(to_wav(Sound.from_samples(np.zeros(20_000), 8000)))
+    row = {"options": ["dog", "rain"], "answer": "rain"}
+    rows = [{**row, "audio": "long.wav" if i == 17 else "a.wav", "prompt": f"What is it? {i}"} for i in range(20)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    options = ["--data", str(tmp_path / "d.jsonl"), "--out", str(tmp_path / "run"), "samples=2", "exam=0"]
+    assert main(["train", "omni-r1", *options, "--evaluate", "0", "schedule.prompts=1"]) != 0
+    said = capsys.readouterr()
+    assert "d.jsonl:18" in said.err and "hears up to 1 s: cut it" in said.err and "step 1" not in said.out
 
 
 def test_sounds_of_a_file_are_read_as_questions(tmp_path):

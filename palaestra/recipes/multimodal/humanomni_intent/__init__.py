@@ -12,8 +12,10 @@ Accuracy goes by `problem_type`: multiple choice, numerical, ocr, regression, ye
     palaestra train humanomni-intent --data scenes.jsonl --model DIR judge=endpoint(url='http://HOST:PORT/v1',model='NAME')
 
 A row is {"image": "1.png", "audio": "1.wav", "prompt": "What is meant? A praise B irony", "answer": "B",
-"problem_type": "multiple choice", "context": "She smiles, and her voice falls."}. Without `judge` the policy's start,
-frozen, is the judge. `start=shown` first imitates the column `demonstration`. `finish=True` then trains on format
+"problem_type": "multiple choice", "context": "She smiles, and her voice falls."}; with a column `options` the answer may
+be the text of one. An answer that is none of its type is refused before the first step. Without `judge` the policy's start,
+frozen, is the judge. `start=shown` first imitates the column `demonstration`; eyes and ears are frozen after it, as the
+paper's are in RL (`frozen=False` trains them on). `finish=True` then trains on format
 and accuracy alone, with two updates a batch. `pool` keeps tasks that the start solves at times.
 
 The released trainer computes the advantages of context and thoughts from the whole reward, so that the judge's scores
@@ -25,8 +27,9 @@ out, `shuffled=True` gives answers the grades of others. `media` and `question` 
 Deviation: a judge that cannot be reached makes an answer an error here, and 0 in the released code.
 
 On the embedded problem (`--task intents`) a face and a voice decide what is meant, and a topic suggests it in six of
-ten questions; `--exams intents(shortcut=0)` asks those that the topic gets wrong. The default run shows that the parts
-work together, and no gain: from one seed, on 48 held-out questions, 0.46 are right after 60 batches of imitation and
+ten questions; `--exams intents(shortcut=0)` asks those that the topic gets wrong. "span_advantage" is what context and
+logic add to a token's advantage, on average. The default run showed that the parts work together, and no gain, when eyes
+and ears went on learning in RL: from one seed, on 48 held-out questions, 0.46 are right after 60 batches of imitation and
 0.31 after 24 steps of RL (intervals of 0.14 to each side), with the topic wrong 0.31 and 0.21. The model writes the form
 then and has not learned to look: with media of other questions it is right on 0.40 and 0.31. Of its contexts the
 judge thinks 0.30 at the first step and 0.32 at the last. Imitate longer, e.g. `shown=300`, before you compare arms.
@@ -84,9 +87,9 @@ CARD = pl.Card(
                 "demonstration",
                 "text",
                 (
-                    "<context>17 and 25</context><think>sum</think><answer>A</answer>",
-                    "<context>8 and 31</context><think>sum</think><answer>B</answer>",
-                    "<context>40 and 9</context><think>sum</think><answer>B</answer>",
+                    "<context>17 25</context><think>sum</think><answer>A</answer>",
+                    "<context>8 31</context><think>sum</think><answer>B</answer>",
+                    "<context>40 9</context><think>sum</think><answer>B</answer>",
                 ),
                 "an answer in the form, which is imitated first",
                 when={"start": ("shown",)},
@@ -102,12 +105,20 @@ CARD = pl.Card(
                 otherwise="the policy's start, frozen, is the judge",
             ),
         ),
+        shows="span_advantage",
+        off={"spans": "none"},
         own={
-            "samples": 2,
+            "samples": 4,
             "exam": 0,
-            "endpoint": "[[4]]",
-            "schedule.prompts": 2,
-            "max_tokens": 12,
+            "start": "shown",
+            "shown": 14,
+            "steps": 16,
+            "endpoint": ("[[4]]", "[[0]]", "[[5]]"),
+            "rl.schedule.prompts": 2,
+            "shown.schedule.prompts": 8,
+            "shown.optimiser.lr": 0.003,
+            "shown.optimiser.warmup": 0,
+            "max_tokens": 40,
         },
     ),
     use="It helps where answers can be guessed from the words and somebody wrote down what the media show; contexts without "
@@ -116,7 +127,7 @@ CARD = pl.Card(
         "That the rewards for context and logic help is not shown: the default run is too short, and its arms are not compared.",
         "IntentBench, Daily-Omni and WorldSense are not there, and videos are read as pictures.",
         "Models of the hub that hear are not read here: a text model gets small eyes and ears, which are trained from "
-        "nothing; they go on learning in RL, where the paper's are frozen.",
+        "nothing and hear one second.",
         "The data of the paper, and how its contexts were written, are not there.",
     ),
 )
@@ -135,6 +146,7 @@ def build(
     samples: int = 8,
     kl: float = 0.04,
     decay: int = 25,
+    frozen: bool | None = None,
     pool: int = 0,
     media: pl.tasks.Media = "kept",
     question: bool = True,
@@ -143,11 +155,13 @@ def build(
     finish: bool = False,
     exam: int = 64,
 ) -> pl.Recipe | pl.Pipeline:
-    """`kl` falls to a quarter over `decay` steps, half of the run. `pool` tasks are tried by the start, and those kept
+    """`kl` falls to a quarter over `decay` steps, half of a run of 50: write decay=N/2 with --steps N. `frozen` keeps eyes
+    and ears as they are in RL; None = after a cold start, as without one they may know nothing. `pool` tasks are tried by
+    the start, and those kept
     that it solves at times; 0 = all are drawn. `exam` held-out questions are asked in each way of `pl.run.MediaExam`;
     0 = none.
     """
-    frozen = {} if judge else {"judge": "policy"}
+    judges = {} if judge else {"judge": "policy"}
     reward = OmniReward(judge or pl.LocalModel("judge"), gated, shuffled)
     draw = pl.tasks.ControlledDraw(pl.Shuffled(), pl.tasks.MediaControl(media, question))
     weight: Any = pl.Linear(kl, kl / 4, decay)  # a number at each step
@@ -161,8 +175,9 @@ def build(
         ),
         credit=pl.chain(pl.Center("group"), span_credit(spans)),
         objective=pl.Clipped(reduce="tokens") + weight * pl.KL("k3", reduce="tokens"),
-        references={"ref": "policy", **frozen},
+        references={"ref": "policy", **judges},
         heads=SENSES,
+        rates={"tower": 0.0} if (start == "shown" if frozen is None else frozen) else {},
         instruction=FORM,
         evaluate={"media": pl.run.MediaExam(n=exam)} if exam else {},
     )
@@ -204,6 +219,7 @@ def embedded(
     judge: pl.Source | None = None,
     start: Literal["as-is", "shown"] = "shown",
     shown: int = 60,
+    decay: int = 12,
     exam: int = 48,
     **options: Any,
 ) -> pl.Recipe | pl.Pipeline:
@@ -211,7 +227,7 @@ def embedded(
     from .oracle import SceneJudge
 
     program = judge or pl.Scripted(SceneJudge(), name="scene")
-    made = build(judge=program, start=start, shown=shown, exam=exam, **options)
+    made = build(judge=program, start=start, shown=shown, decay=decay, exam=exam, **options)
     size = pl.Schedule(prompts=8, steps=24)
     if isinstance(made, pl.Recipe):
         return pl.vary(made, schedule=size)
