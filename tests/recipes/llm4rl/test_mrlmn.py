@@ -10,6 +10,7 @@ import torch
 from palaestra.errors import UserError
 from palaestra.recipes.llm4rl.mrlmn import build, embedded
 from palaestra.recipes.llm4rl.mrlmn.network import FREE, MOVES, DroneNetwork
+from palaestra.recipes.llm4rl.mrlmn.placed import PlacedAgents
 from palaestra.recipes.llm4rl.mrlmn.policy import (
     TARGET,
     DistilTargets,
@@ -20,12 +21,15 @@ from palaestra.recipes.llm4rl.mrlmn.policy import (
     match_targets,
 )
 from palaestra.recipes.llm4rl.mrlmn.program import (
+    Constrains,
+    HasGroups,
     LearnNetwork,
     NetworkArm,
     assign_targets,
     chat_guide,
     coverage_of,
     distillation_columns,
+    legal_of,
 )
 from palaestra.recipes.llm4rl.mrlmn.written import written_targets
 from palaestra.types import Batch
@@ -120,6 +124,18 @@ def test_what_is_distilled_is_the_probability_of_the_way():
     out = policy({"obs": obs, "act": torch.zeros(1, 2), TARGET: near_K})["target_logp"][0]
     p = torch.softmax(policy.actor(obs[0, 0]), -1)
     assert out[0].item() == near((p[2] + p[4]).log().item()) and out[1].item() == near(0)
+
+
+def test_actions_that_are_not_legal_are_not_distilled():
+    """Of logits all alike, with actions 0 to 2 legal: the way, action 2, has a third of the probability."""
+    policy = pl.control.draw_network(lambda: GroupedActorCritic(4, 5, 1, 1, 8), ("k",))
+    legal = torch.tensor([[[1.0, 1, 1, 0, 0]]])
+    columns = {"obs": torch.zeros(1, 1, 4), "act": torch.zeros(1, 1), "legal": legal}
+    out = policy({**columns, TARGET: torch.tensor([[[0.0, 0, 1, 0, 0]]])})
+    p = torch.softmax(policy.actor(torch.zeros(4))[:3], -1)
+    assert out["target_logp"].item() == pytest.approx(p[2].log().item(), abs=1e-5)
+    act, may = np.array([[0, 4]]), np.array([[[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]])
+    assert legal_of(act, may).tolist() == [[1, 4]]
 
 
 # ---- the network
@@ -230,6 +246,37 @@ def test_arms_of_a_run(tmp_path):
     assert "distilled" in json.dumps(summary)
     policy = pl.control.load_policy(run.folder / "policy" / "group_2")
     assert policy.observation == DroneNetwork().observation
+
+
+class OnePlace(DroneNetwork):
+    """Games of one place of users, as of a simulator that always begins alike."""
+
+    def situations(self, paths):
+        return super().situations(paths) * 0
+
+
+def test_a_simulator_with_one_situation():
+    """There is nothing to shuffle, and the arm learns without targets; the others have them."""
+    said = []
+    ctx = type("Ctx", (), {"budget": {}, "out": None, "seed": 0, "say": lambda self, x: said.append(x)})()
+    learner = pl.control.PPO(games=2, epochs=1, minibatches=1)
+    program = LearnNetwork(sim=OnePlace(layouts=1), steps=80, games=2, learner=learner)
+    guide = pl.control.ComputedGuide(lambda x: np.tile([3.0, 3, 6, 3] + [np.nan] * 8, (len(x), 1)))
+    shuffled = NetworkArm(program=program, ctx=ctx, key=("o",), name="shuffled", guide=pl.control.ShuffledGuide(guide))
+    assert asyncio.run(shuffled.run())["distilled"] == 0 and "nothing was distilled" in said[0]
+    assert asyncio.run(NetworkArm(program=program, ctx=ctx, key=("o",), name="x", guide=guide).run())["distilled"] > 0
+
+
+def test_what_a_placed_simulator_says_itself_holds():
+    """Groups, constraint and bounds; a simulator without them has none."""
+    moves = tuple(map(tuple, MOVES / 12))
+    placed = PlacedAgents(DroneNetwork(), (1, 2), moves)
+    assert placed.groups == 3 and placed.group_at == 3 and (placed.bounds[1] < 2).all()
+    assert isinstance(placed, HasGroups) and isinstance(placed, Constrains) and LearnNetwork(sim=placed).groups == 3
+    bounded = type("Bounded", (pl.control.SimpleSpread,), {"bounds": (np.full(2, -9.0), np.full(2, 9.0))})()
+    assert PlacedAgents(bounded, (2, 3), moves).bounds[1].tolist() == [9, 9]
+    bare = PlacedAgents(pl.control.SimpleSpread(), (2, 3), moves)
+    assert not isinstance(bare, HasGroups) and not isinstance(bare, Constrains)
 
 
 def test_what_is_refused():

@@ -18,9 +18,11 @@ takes no language model.
     palaestra train mrlmn sim=FILE.py:make place=2,3 moves="0 0,-1 0,1 0,0 -1,0 1" asked=DIR
 
 `make` makes a simulator of several agents with discrete actions, in arrays or as a parallel environment of PettingZoo.
-`place` are the two numbers of an observation that are the agent's own place, `moves` how far each action moves it. A
-simulator may have groups (`groups`, `group_at`), a constraint (`forced`), the facts "serves" and "relays", and targets by a
-rule (`plan`), see `GuidedGames`; without groups all agents share one policy.
+`place` are the two numbers of an observation that are the agent's own place, `moves` how far each action moves it, in the
+units of that place; targets lie within the simulator's `bounds`, or, without these, where random actions lead and half as
+far again. A simulator may have groups (`groups`, `group_at`), a constraint (`forced`), the facts "serves" and "relays",
+and targets by a rule (`plan`), see `GuidedGames`; without groups all agents share one policy, and with neither these nor
+the facts grouped is none again. shuffled needs two new places at once, and learns without targets where there are none.
 
 In the run folder are arms.md, transcript.jsonl and policy/, one for each group. Arms take equally many environment steps:
 
@@ -31,6 +33,9 @@ In the run folder are arms.md, transcript.jsonl and policy/, one for each group.
     shuffled      the targets of another place of users
     oracle        targets by a rule that knows the network
     flown         nothing is learned: drones fly to the matched targets, which is what these are worth
+
+A guide is named by `asked`. Without it the built-in drones take the targets of a rule (`written.py`), and "guide" below is
+that rule, not a language model's.
 
 `palaestra train mrlmn --seed 0`, and seed 1 behind it: the mean share of users served in a game of 20 steps (standard errors
 0.02 to 0.03), and steps until 80% are:

@@ -6,14 +6,16 @@ import numpy as np
 
 import palaestra as pl
 
+HANDED = ("groups", "group_at", "forced")  # what a simulator may say itself, see `program`
 SAMPLE = 32  # games of random actions, from which bounds are taken
 
 
 class PlacedAgents:
     """The simulator, told where in an observation an agent's place stands and how actions move it.
 
-    Targets lie within the places of some games with random actions, widened by half. A situation is what all agents
-    see at the start of a game, to one decimal.
+    Targets lie within its own `bounds`, or where it has none within the places of some games with random actions,
+    widened by half. A situation is what all agents see at the start of a game, to one decimal. Its groups and
+    constraint hold.
 
     Args:
         sim: of discrete actions.
@@ -39,7 +41,14 @@ class PlacedAgents:
         seen = self.place(pl.control.play_games(sim, act, SAMPLE, ("mrlmn", "bounds"))["obs"])
         low, high = seen.min((0, 1, 2)), seen.max((0, 1, 2))
         wide = (high - low) / 4
-        self.bounds = (low - wide, high + wide)
+        random = (low - wide, high + wide)
+        # those of a simulator that says places itself may be in other units than the numbers of `place`
+        self.bounds = random if hasattr(sim, "place") else getattr(sim, "bounds", random)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in HANDED and "sim" in self.__dict__:
+            return getattr(self.sim, name)
+        raise AttributeError(name)
 
     def reset(self, rng: np.random.Generator, n: int) -> Any:
         return self.sim.reset(rng, n)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import palaestra as pl
 
+NEVER = -1e9  # the logit of an action that is not legal
 TARGET = "target"  # a column [n, A, T, K]: 1 for actions that bring an agent nearer to its target
 
 
@@ -40,7 +41,10 @@ class GroupedActorCritic(pl.control.ActorCritic):
     def forward(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
         out = super().forward(columns)
         if TARGET in columns:
-            logp = torch.log_softmax(self.actor(columns["obs"]), -1)
+            logits = self.actor(columns["obs"])
+            if "legal" in columns:
+                logits = logits.masked_fill(~columns["legal"].bool(), NEVER)
+            logp = torch.log_softmax(logits, -1)
             nearer = columns[TARGET] > 0
             none = ~nearer.any(-1, keepdim=True)  # 0 = log of all probability
             out["target_logp"] = logp.masked_fill(~(nearer | none), -torch.inf).logsumexp(-1)

@@ -25,6 +25,7 @@ Matching = Literal["hungarian", "order"]
 FAR = 1e6  # within which the nearest situation has its targets
 ASKS = 2
 CURVE = 40
+NEVER_ASKED = "nothing was distilled, since no two new places were met at once, whose targets could be exchanged"
 COVERED = 0.8  # of the users, to which steps are counted
 QUESTION = """{about}
 
@@ -237,7 +238,8 @@ class NetworkArm:
         program, sim = self.program, self.program.sim
         advisor = None
         if self.guide is not None:
-            asking = pl.control.Asking(calls=program.calls, reach=FAR, fewest=1)
+            fewest = 2 if isinstance(self.guide, pl.control.ShuffledGuide) else 1
+            asking = pl.control.Asking(calls=program.calls, reach=FAR, fewest=fewest)
             advisor = asking.start(
                 self.guide,
                 2 * sim.agents,
@@ -249,6 +251,8 @@ class NetworkArm:
         if self.flown:
             return await self.fly(advisor)
         policy, lines = await self.learn(advisor)
+        if advisor is not None and not advisor.asked and program.beta:
+            self.ctx.say(f"arm {self.name}: {NEVER_ASKED}")
         if self.name == "guide" and self.ctx.out is not None:
             save_groups(policy, self.ctx.out / "policy")
         numbers, played = pl.control.measure_arm(
@@ -351,7 +355,8 @@ class NetworkArm:
                 for i, target in enumerate(target_n)
             ]
         )
-        return actions_towards(np.moveaxis(given, 1, 2) - at, sim.moves)
+        near = actions_towards(np.moveaxis(given, 1, 2) - at, sim.moves)
+        return near & paths["legal"].astype(bool) if "legal" in paths else near
 
     async def fly(self, advisor: Any) -> Mapping[str, Any]:
         """Every agent flies to its matched target: what the targets themselves are worth."""
@@ -369,7 +374,8 @@ class NetworkArm:
                 assign_targets(a, t, self.matching) for a, t in zip(at, target_n, strict=True)
             ]
             aim = action_towards(np.array(matched) - at, sim.moves)
-            return {"act": np.where(aim < 0, stay, aim)}
+            act = np.where(aim < 0, stay, aim)
+            return {"act": act if legal is None else legal_of(act, legal)}
 
         numbers, played = pl.control.measure_arm(
             sim, towards, self.shaping, program.games, self.key
@@ -383,6 +389,12 @@ class NetworkArm:
             "fallbacks": told["guide/fallbacks"],
             "env_steps": 0,
         }
+
+
+def legal_of(act_nA: np.ndarray, legal_nAK: np.ndarray) -> np.ndarray:
+    """[n, A] the actions, and where one is not legal the first that is."""
+    may = np.take_along_axis(legal_nAK.astype(bool), act_nA[..., None], -1)[..., 0]
+    return np.where(may, act_nA, legal_nAK.argmax(-1))
 
 
 def rows_of_agents(x: np.ndarray) -> torch.Tensor:
