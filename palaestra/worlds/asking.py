@@ -36,7 +36,8 @@ from palaestra.types import Act, Ask, Frame, Key, Message, Task, seed_of, stage,
 
 Interview: TypeAlias = tuple[tuple[str, str], ...]  # questions and their answers, in order
 PLACE, NAME = "place", "name"
-YES = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+YES = re.compile(r"\b(yes|no)\b(?!\s+(?:idea|clue|opinion|preference))", re.IGNORECASE)
+NOT = r"(?:\bnot|\bno|\bnor|\bneither|\bnever|n['\u2019]t)\s+(?:(?:the|a|an)\s+)?"  # before a value that is denied
 
 
 class RoomUser(Protocol):
@@ -116,8 +117,12 @@ class AskingRecord:
         if value:
             said = YES.search(answer)
             return said is None or (item.value(attribute) == value) == (said[1].casefold() == "yes")
-        named = {v for x in self.items if (v := x.value(attribute)) and _contains(answer, v)}
-        return len(named) != 1 or item.value(attribute) in named
+        said = {v for x in self.items if (v := x.value(attribute)) and _contains(answer, v)}
+        denied = {v for v in said if _contains(answer, v, NOT)}
+        named = said - denied
+        if named:
+            return len(named) != 1 or item.value(attribute) in named
+        return item.value(attribute) not in denied
 
     def read(self, question: str) -> tuple[str, str]:
         """The attribute of a question, and the value of a closed one; "" for none."""
@@ -161,8 +166,10 @@ class AskingRecord:
         )
 
 
-def _contains(text: str, value: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text, re.IGNORECASE) is not None
+def _contains(text: str, value: str, before: str = "") -> bool:
+    """Whether a value stands in a text, behind what the expression `before` takes."""
+    found = rf"{before}(?<!\w){re.escape(value)}(?!\w)"
+    return re.search(found, text, re.IGNORECASE) is not None
 
 
 def read_record(task: Task) -> AskingRecord:
@@ -219,6 +226,7 @@ class AskingState:
     task: Task
     record: AskingRecord
     at: str
+    visited: tuple[str, ...] = ()
     held: str = ""
     talk: Interview = ()
     useful: tuple[bool, ...] = ()  # by question, as it was paid
@@ -247,7 +255,7 @@ class AskingState:
         ("asked_needed", int, "the fewest questions that single the target out"),
         ("asked_bits", float, "log2 of the candidates before all questions to those after"),
         ("over_budget", int, "questions behind the budget"),
-        ("subgoals", int, "0 to 2: the target was found, and held"),
+        ("subgoals", int, "0 to 2, those that were paid: the target was found, and held"),
         ("ars", float, "100 success / (1 + |needed - useful| + idle)"),
     ),
     reads_columns=("objects", "wanted", "bring_to"),
@@ -255,14 +263,14 @@ class AskingState:
 @stage
 class AskingRoom:
     """The world. An impossible action costs a turn. With `legal` there is none, since only possible
-    ones can be said; then questions are those of the record.
+    ones can be said; then questions are those of the record, on values that were seen or said before.
 
     Args:
         turns: of an episode.
         budget: questions that are free of c_over.
         success, subgoal, useful, step, over: w_s, w_g, w_q, c_step and c_over.
         usefulness: "oracle" = candidates become fewer; "shuffled" = a coin that the question and the
-            task throw, a control.
+            task throw, a control. Whoever says it, the same question is not useful twice.
         user: who answers; None = the record does.
         judge: who says which question is useful; None = `usefulness`.
     """
@@ -286,7 +294,7 @@ class AskingRoom:
 
     def reset(self, task: Task, key: Key) -> Frame:
         record = read_record(task)
-        state = AskingState(task=task, record=record, at=record.start)
+        state = AskingState(task=task, record=record, at=record.start, visited=(record.start,))
         state = replace(state, found=record.item(record.target).place == state.at)
         *before, last = task.prompt
         opened = replace(last, content=f"{last.content}\n{self._view(state)}")
@@ -339,7 +347,22 @@ class AskingRoom:
             if state.held
             else [f"take {x.name}" for x in record.items if x.place == state.at]
         )
-        return (*moves, *hands, *record.questions())
+        known = self._known(state)
+        asked = (
+            q for q in record.questions() if (r := record.read(q)) and (not r[1] or r in known)
+        )
+        return (*moves, *hands, *asked)
+
+    def _known(self, state: AskingState) -> set[tuple[str, str]]:
+        """The values, with their attributes, that the agent has seen or was told; places are all shown."""
+        record = state.record
+        words = "\n".join([*(m.content for m in state.task.prompt), *(a for _, a in state.talk)])
+        return {
+            (k, v)
+            for k in record.attributes
+            for x in record.items
+            if (v := x.value(k)) and (k == PLACE or x.place in state.visited or _contains(words, v))
+        }
 
     def _may_ask(self, state: AskingState, action: str) -> bool:
         """Whether a user hears a question: one of the record, or with a user who is no program any."""
@@ -354,12 +377,13 @@ class AskingRoom:
         if self.judge is not None:
             useful = bool(
                 await await_if_needed(self.judge(task, state.talk, question, answer, key))
-            ) and question not in dict(state.talk)
+            )
         elif self.usefulness == "shuffled":
             useful = seed_of(("useful", task.id, question)) % 2 == 0
         else:
             left, before = (len(record.candidates(t)) for t in (talk, state.talk))
             useful = 0 < left < before
+        useful = useful and question not in dict(state.talk)
         state = replace(state, talk=talk, useful=(*state.useful, useful))
         return state, f"the user says: {answer}"
 
@@ -368,7 +392,8 @@ class AskingRoom:
         word, _, name = action.partition(" ")
         if word == "go" and name in record.places and name != state.at:
             found = state.found or record.item(target).place == name
-            state = replace(state, at=name, found=found)
+            visited = tuple(dict.fromkeys((*state.visited, name)))
+            state = replace(state, at=name, found=found, visited=visited)
         elif word == "take" and not state.held and name in [x.name for x in self._here(state)]:
             state = replace(state, held=name, taken=state.taken or name == target)
         elif action == "put" and state.held:
@@ -414,7 +439,7 @@ class AskingRoom:
             "asked_needed": record.needed,
             "asked_bits": math.log2(sizes[0] / max(1, sizes[-1])),
             "over_budget": max(0, len(state.talk) - self.budget),
-            "subgoals": _subgoals(state),
+            "subgoals": _subgoals(state) - (record.item(record.target).place == record.start),
             "ars": resolution_score(state.success, record.needed, relevant, idle),
         }
 

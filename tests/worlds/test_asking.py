@@ -71,6 +71,34 @@ def test_the_same_is_never_useful_twice():
     assert play(["ask colour", "ask colour"], judge=judge)[1].state.useful == (True, False)
 
 
+def test_shuffled_usefulness_does_not_pay_the_same_question_again():
+    for task in (LookalikeTasks().task("train", i) for i in range(12)):
+        _, frame = play(["ask colour", "ask colour", "ask colour"], task, usefulness="shuffled", legal=False)
+        assert not any(frame.state.useful[1:])
+
+
+def test_a_target_at_the_start_is_no_subgoal_that_was_reached():
+    at_sink = room_task(begin_at="sink")
+    paid, frame = play(["take cup 2", "go door", "put"], at_sink)
+    assert frame.facts["correct"] and frame.facts["subgoals"] == 1 and paid == round(1 + 0.2 - 0.03, 9)
+    paid, frame = play(["go rug"], at_sink)
+    assert frame.facts["subgoals"] == 0 and paid == -0.01
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "left"),
+    [
+        ("ask colour", "not red", ("cup 3", "cup 4")),
+        ("ask colour", "It isn't the red one, but blue.", ("cup 3", "cup 4")),
+        ("ask colour", "red, not blue", ("cup 1", "cup 2")),
+        ("ask colour red", "no idea", ("cup 1", "cup 2", "cup 3", "cup 4")),
+        ("ask colour red", "No, not that one", ("cup 3", "cup 4")),
+    ],
+)
+def test_answers_that_deny(question, answer, left):
+    assert read_record(room_task()).candidates(((question, answer),)) == left
+
+
 @pytest.mark.parametrize(
     ("success", "needed", "useful", "idle", "score"),
     [(1, 1, 1, 0, 100), (1, 1, 1, 1, 50), (0, 1, 1, 0, 0), (1, 2, 1, 0, 50), (1, 1, 3, 1, 25), (1, 0, 0, 0, 100)],
@@ -99,6 +127,9 @@ def test_only_what_lies_here_is_seen_and_only_what_is_possible_said():
     said = ask.say[-1].content
     assert "cup 1 red big" in said and "cup 4" in said and not any(x in said for x in ("cup 2", "cup 3", "hat"))
     assert {"go sink", "take cup 1", "ask colour", "ask size small"} <= {*ask.choices}
+    assert not {"ask kind hat", "ask size small hat"} & {*ask.choices}  # no hat was seen or told of
+    there = asyncio.run(world.step(frame.state, (SimpleNamespace(text="go rug"),), ("k",)))
+    assert {"ask kind hat", "ask colour red", "ask place sink"} <= {*there.asks[0].choices}
     assert not {"go shelf", "take cup 2", "put", "ask kind cup 1"} & {*ask.choices}
     after = asyncio.run(world.step(frame.state, (SimpleNamespace(text="take cup 1"),), ("k",)))
     assert "put" in after.asks[0].choices and not any(c.startswith("take") for c in after.asks[0].choices)

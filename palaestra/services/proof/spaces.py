@@ -14,8 +14,9 @@ import numpy as np
 from palaestra.errors import UserError
 from palaestra.services.proof.closure import Inclusion, SetStatement, Term, names_of, read_sets
 
-MOST_POINTS = 4  # there are 1, 4, 29 and 355 topologies on 1 to 4 points
-MOST_CASES = 1 << 26
+MOST_POINTS = 4
+SPACES = (1, 1, 4, 29, 355)  # topologies on 0 to 4 points
+MOST_CASES = 1 << 23  # of a statement on spaces of one size: arrays of 64 MB
 
 
 @lru_cache(maxsize=MOST_POINTS)
@@ -82,12 +83,23 @@ def count_cases(statement: SetStatement, points: int) -> tuple[int, int]:
     return int(given_TV.sum()), int((given_TV & ~right_TV).sum())
 
 
+def most_points(statement: SetStatement) -> int:
+    """Of how many points all cases of a statement can be looked at: 4 up to three variables, 3 up to six; 0 where
+    a single point is too many.
+    """
+    pairs = (*statement.hypotheses, statement.conclusion)
+    variables = len({n for pair in pairs for x in pair for n in names_of(x)})
+    fits = (n for n in range(MOST_POINTS, 0, -1) if SPACES[n] * 2 ** (n * variables) <= MOST_CASES)
+    return next(fits, 0)
+
+
 def refute_sets(statement: SetStatement | str, points: int) -> str:
     """What spaces of at most so many points say of a statement: "false" where one refutes it, "vacuous" where none
-    satisfies its hypotheses, "" where they know nothing against it. Raises UserError as `count_cases` does.
+    satisfies its hypotheses, "" where they know nothing against it. Of many variables smaller spaces are looked
+    at, see `most_points`.
     """
     read = read_sets(statement) if isinstance(statement, str) else statement
-    cases = [count_cases(read, n) for n in range(1, points + 1)]
+    cases = [count_cases(read, n) for n in range(1, min(points, most_points(read)) + 1)]
     if any(refuted for _, refuted in cases):
         return "false"
-    return "" if any(given for given, _ in cases) else "vacuous"
+    return "" if not cases or any(given for given, _ in cases) else "vacuous"

@@ -216,6 +216,16 @@ def test_what_passes_as_released_and_is_no_reason(term, text, task):
     assert judged(reply(text), task).parts[term] == 0.0
 
 
+def test_what_makes_up_for_a_wrong_claim_unless_checks_are_strict():
+    """Aspirin has an ester and a benzene ring, no amide; its logP is 1.31, so it is not hydrophobic."""
+    padded = "It is hydrophobic, aromatic, with hydrogen bonding. It has an ester, benzene and an amide."
+    right = "It is aromatic. It has an ester and no amide."
+    parts = lambda text, checks: [judged(reply(text), checks=checks).parts[k] for k in ("principle", "structure")]
+    assert parts(padded, "sound") == [1.0, 1.0] and parts(padded, "strict") == [0.0, 0.0]
+    assert parts(right, "sound") == parts(right, "strict") == [1.0, 1.0]
+    assert parts("It is a molecule.", "strict") == [0.0, 0.0]
+
+
 def test_a_released_verdict_that_denies_counts_as_affirmed():
     text = "Overall it consequently is not permeable."
     assert released.is_consistent(text, answer=True) and rewards.verdict(text) is None

@@ -18,7 +18,7 @@ from palaestra.services.proof.closure import (
     set_text,
     statement_text,
 )
-from palaestra.services.proof.spaces import count_cases, interiors, refute_sets
+from palaestra.services.proof.spaces import count_cases, interiors, most_points, refute_sets
 
 SEMI, PRE, ALPHA = "A <= cl int A", "A <= int cl A", "A <= int cl int A"
 BOTH = "A <= cl int A, B <= cl int B => "
@@ -69,6 +69,13 @@ def test_verdicts_of_spaces():
     assert refute_sets(f"{SEMI} => {PRE}", 2) == "" and refute_sets(f"{SEMI} => {PRE}", 3) == "false"
     with pytest.raises(UserError, match="too many"):
         count_cases(read_sets("A & B & C & D & E & F & G <= A"), 4)
+
+
+def test_many_variables_are_looked_at_on_smaller_spaces():
+    meet = lambda n, sign="&": f" {sign} ".join(f"A{i}" for i in range(n))
+    assert [most_points(read_sets(f"{meet(n)} <= A0")) for n in (1, 3, 4, 6, 7, 10, 11, 24)] == [4, 4, 3, 3, 2, 2, 1, 0]
+    assert refute_sets(f"{meet(8)} <= A0", 4) == "" and refute_sets(f"{meet(8, '|')} <= A0", 4) == "false"
+    assert refute_sets(f"{meet(24)} <= A0", 4) == ""  # nothing was looked at, so nothing is known against it
 
 
 def terms(depth):

@@ -20,12 +20,13 @@ false, and a prover learns from the rest by GRPO with the checker's verdict as i
     palaestra train leanconjecturer --data seeds.jsonl --model DIR guide=endpoint(url='http://HOST:PORT/v1',model='NAME')
     palaestra train leanconjecturer --data seeds.jsonl kernel=coq imports=Arith,Lia --model DIR
 
-`seeds.jsonl` has a statement in `prompt` (or `theorem`), and where there are several files `file` and `context`, the
-definitions that the model should see. Without a guide the policy itself proposes. `kernel=closure` is the theory of
-closure, interior and complement of sets, where the paper's topology lives (semi-open: A <= cl int A, pre-open:
-A <= int cl A, alpha-open: A <= int cl int A); all spaces of up to `points` points refute what is false there.
-kernel=logic is propositional, kernel=coq Debian's Coq in the sandbox, with `trivial`, `easy` and `reflexivity` for
-exact? and `auto`, `firstorder`, `intuition` and `tauto` for aesop, and nothing that refutes.
+`seeds.jsonl` has a statement in `prompt` (of a file with `theorem` alone: --columns theorem=prompt), and where there
+are several files `file` and `context`, the definitions that the model should see. A proposal is one line. Without a
+guide the policy itself proposes. `kernel=closure` is the theory of closure, interior and complement of sets, where
+the paper's topology lives (semi-open: A <= cl int A, pre-open: A <= int cl A, alpha-open: A <= int cl int A); all
+spaces of up to `points` points refute what is false there. kernel=logic is propositional, kernel=coq Debian's Coq in
+the sandbox, with `trivial`, `easy` and `reflexivity` for exact? and `auto`, `firstorder`, `intuition` and `tauto` for
+aesop, and nothing that refutes.
 
 Deviations. The paper has no falsifier, so a false conjecture counts as non-trivial there; `points=0` leaves it out.
 Steps count in place of time limits. Base prover, group size and rate of the paper's GRPO are not known to us.
@@ -113,6 +114,8 @@ CARD = pl.Card(
         "There is no Lean, so neither Mathlib, exact? nor aesop: the closure theory, propositional logic and Coq run.",
         "Context is not cut out of source files by rules: seeds are rows, and `context` is a column of theirs.",
         "Conjectures of the closure theory are proven by chains of inclusions alone, not by cases.",
+        "What exists already is asked of the kernel's rules and of equal statements: an instance of a seed (exact? would find "
+        "it) counts as new where no step proves it.",
         "With kernel=coq nothing refutes, so false conjectures stay; `all_zero` shows how much they cost.",
         "New theorems are not collected after training: answers that the kernel accepts are in the rollouts.",
     ),

@@ -88,8 +88,9 @@ class ConjectureChecks:
         kernel: proves.
         novelty: a proof of so many tactics means that the library has it already; 0 = not looked at.
         triviality: a proof of so many tactics is what automation finds; 0 = not looked at.
-        points: spaces of at most so many points refute statements on closures; 0 = none do. Formulas are
-            decided by truth tables.
+        points: spaces of at most so many points refute statements on closures, of three points at most where
+            these have four variables, and of two where they have seven; 0 = none do. Formulas are decided by truth
+            tables.
     """
 
     kernel: Any

@@ -106,6 +106,8 @@ class MakeConjectures:
         ctx.say(
             f"{len(kept)} of {len(judged)} conjectures kept: "
             + ", ".join(f"{counts[s]} {s}" for s in STATUSES if counts[s])
+            if self.rounds
+            else f"no conjectures: {len(seeds)} seeds are trained on"
         )
         return numbers
 

@@ -30,13 +30,14 @@ property, and is paid for the principles and groups that RDKit confirms (arXiv:2
 prompt, answer and `smiles` with a `demonstration` need no teacher. `imitate=False` leaves stage 2 out, for a model
 that writes the form already.
 
-Deviations. The released reward (rl/rlpgr.py at feabfac; `checks=released`) looks for substrings: "polar" is found
-in "nonpolar", "ether" in "whether"; what is denied, and opposites in one text, count as said; a molecule in the
-middle of a range passes at the mention of a word; and benzene is quoted where cyclohexane is shown. `checks=sound`
-reads whole words with their denials, leaves out sentences on the molecules that were shown, and a subject with one
-wrong claim is wrong. The first releases (ddd60b6, e390b4a) have no gate: `gated=False`. k is not in the code; 4
-is ours, and so are words for the middle of a range. At test time the evaluator "molecules" compares P(True) with
-P(False) behind the thoughts (ROC-AUC).
+Deviations. The released reward (rl/rlpgr.py at feabfac; `checks=released`) looks for substrings: "polar" is found in
+"nonpolar", "ether" in "whether"; what is denied, and opposites in one text, count as said; a molecule in the middle
+of a range passes at the mention of a word; and benzene is quoted where cyclohexane is shown. `checks=sound` reads
+whole words with their denials, leaves out sentences on the molecules that were shown, and a subject with one wrong
+claim is wrong; claims that nearly all molecules satisfy can still make up for a wrong one, which `checks=strict`
+forbids: every claim must hold. The first releases (ddd60b6, e390b4a) have no gate: `gated=False`. k is not in the
+code; 4 is ours, and so are words for the middle of a range. At test time the evaluator "molecules" compares P(True)
+with P(False) behind the thoughts (ROC-AUC).
 
 Without --data the questions are on the task `molecules`, in short prompts with two neighbours, and a program writes
 thoughts of three claims, of which 0.6 are right; they quote no neighbour, as the small model cannot copy a SMILES.
@@ -182,6 +183,7 @@ def build(
     imitate: whether chains of thought are imitated first.
     reasoning, chemistry: what each term of these layers is worth; 0 = the layer is off.
     gated: whether a wrong answer earns nothing but -1.
+    checks: how claims are read: sound, strict (none may be wrong) or released.
     minibatches: optimiser steps of a step of RL.
     exam: held-out molecules that are measured; 0 = none.
     """

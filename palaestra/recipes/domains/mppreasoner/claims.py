@@ -243,14 +243,19 @@ def structure_claims(text: str, smiles: str, others: Sequence[str] = ()) -> list
     return [MoleculeClaim(a, "there", n, GROUPS[a][1](smiles) != n) for a, n in claims]
 
 
-def is_sound(claims: Sequence[MoleculeClaim], *, positive: bool = False) -> bool:
-    """Whether more subjects of a text's claims are described rightly than wrongly. A subject of which one claim
-    is wrong is described wrongly, so saying both of two opposites earns nothing. `positive`: only claims that
-    something is there make a text sound; a wrong denial counts against it.
+def is_sound(
+    claims: Sequence[MoleculeClaim], *, positive: bool = False, every: bool = False
+) -> bool:
+    """Whether more subjects of a text's claims are described rightly than wrongly, or, with `every`, some are and
+    none wrongly. A subject of which one claim is wrong is described wrongly, so saying both of two opposites earns
+    nothing. `positive`: only claims that something is there make a text sound; a wrong denial counts against it.
     """
     right = dict[str, bool]()
     for c in claims:
         right[c.about] = right.get(c.about, True) and c.true
     said = {c.about for c in claims if not c.negated} if positive else set(right)
-    wins = sum(r and about in said for about, r in right.items())
-    return wins > sum(not r for r in right.values())
+    wins, losses = (
+        sum(r and a in said for a, r in right.items()),
+        sum(not r for r in right.values()),
+    )
+    return wins > 0 == losses if every else wins > losses

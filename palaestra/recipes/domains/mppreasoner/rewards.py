@@ -10,7 +10,7 @@ import numpy as np
 import palaestra as pl
 from palaestra.recipes.domains.mppreasoner import claims, released
 
-Checks: TypeAlias = Literal["sound", "released"]
+Checks: TypeAlias = Literal["sound", "strict", "released"]
 MALFORMED, WRONG = -1.5, -1.0
 TERMS: tuple[str, ...] = ("answer", "format", "consistent", "compared", "principle", "structure")
 SPOKEN = re.compile(
@@ -67,16 +67,18 @@ def verdict(thought: str) -> bool | None:
     return last
 
 
-def sound_terms(answer: MoleculeAnswer, smiles: str, neighbours: Sequence[str]) -> dict[str, float]:
-    """The terms of the layers of reasoning and chemistry, by what is said."""
+def sound_terms(
+    answer: MoleculeAnswer, smiles: str, neighbours: Sequence[str], *, every: bool = False
+) -> dict[str, float]:
+    """The terms of the layers of reasoning and chemistry, by what is said; `every`: one wrong claim is enough."""
     thought = answer.thought or ""
     of_principles = claims.principle_claims(thought, smiles, neighbours)
     of_structure = claims.structure_claims(thought, smiles, neighbours)
     return {
         "consistent": float(bool(WEIGHING.search(thought)) and verdict(thought) is answer.said),
         "compared": float(bool({*neighbours} & claims.tokens(thought))),
-        "principle": float(claims.is_sound(of_principles)),
-        "structure": float(claims.is_sound(of_structure, positive=True)),
+        "principle": float(claims.is_sound(of_principles, every=every)),
+        "structure": float(claims.is_sound(of_structure, positive=True, every=every)),
     }
 
 
@@ -118,7 +120,8 @@ class PrincipleReward:
         chemistry: what a confirmed principle and a confirmed structure are worth each; 0 = the layer is off.
         gated: a wrong or malformed answer earns none of the layers, but -1 and -1.5; else the terms are added
             whatever the answer is, as in the paper's first code.
-        checks: "sound" reads claims and their denials; "released" is the authors' code, by substrings.
+        checks: "sound" reads claims and their denials, and right ones must outnumber wrong ones; of "strict" none
+            may be wrong; "released" is the authors' code, by substrings.
     """
 
     reasoning: float = 0.25
@@ -150,8 +153,12 @@ class PrincipleReward:
         terms = dict.fromkeys(TERMS, 0.0)
         total = MALFORMED if not answer.readable else WRONG
         if answer.readable and (right or not self.gated):
-            judge = released_terms if as_released else sound_terms
-            terms |= judge(answer, smiles, neighbours_of(task))
+            others = neighbours_of(task)
+            terms |= (
+                released_terms(answer, smiles, others)
+                if as_released
+                else sound_terms(answer, smiles, others, every=self.checks == "strict")
+            )
         terms["answer"], terms["format"] = float(right), float(answer.readable)
         terms["chemistry"] = self.chemistry * (terms["principle"] + terms["structure"])
         if not self.gated or (right and answer.readable):
