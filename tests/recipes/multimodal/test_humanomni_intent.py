@@ -92,7 +92,7 @@ def test_accuracy_goes_by_the_type_of_the_problem(kind, answer, gold, score):
 def test_an_answer_that_nothing_can_match_is_refused(kind, answer, options, gold):
     task = Task(id="t", answer=answer, meta={"problem_type": kind, **({"options": options} if options else {})})
     if gold is None:
-        with pytest.raises(UserError, match="problem_type|none of the 2 options"):
+        with pytest.raises(UserError, match=r"problem_type|none of the 2 options"):
             gold_of(task, type_of(task))
         return
     assert gold_of(task, type_of(task)) == gold

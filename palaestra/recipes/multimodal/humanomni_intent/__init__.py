@@ -32,7 +32,8 @@ logic add to a token's advantage, on average. The default run showed that the pa
 and ears went on learning in RL: from one seed, on 48 held-out questions, 0.46 are right after 60 batches of imitation and
 0.31 after 24 steps of RL (intervals of 0.14 to each side), with the topic wrong 0.31 and 0.21. The model writes the form
 then and has not learned to look: with media of other questions it is right on 0.40 and 0.31. Of its contexts the
-judge thinks 0.30 at the first step and 0.32 at the last. Imitate longer, e.g. `shown=300`, before you compare arms.
+judge thinks 0.30 at the first step and 0.32 at the last. With both frozen it is not
+measured yet. Imitate longer, e.g. `shown=300`, before you compare arms.
 """
 
 from dataclasses import replace
@@ -105,20 +106,12 @@ CARD = pl.Card(
                 otherwise="the policy's start, frozen, is the judge",
             ),
         ),
-        shows="span_advantage",
-        off={"spans": "none"},
         own={
-            "samples": 4,
+            "samples": 2,
             "exam": 0,
-            "start": "shown",
-            "shown": 14,
-            "steps": 16,
-            "endpoint": ("[[4]]", "[[0]]", "[[5]]"),
-            "rl.schedule.prompts": 2,
-            "shown.schedule.prompts": 8,
-            "shown.optimiser.lr": 0.003,
-            "shown.optimiser.warmup": 0,
-            "max_tokens": 40,
+            "endpoint": "[[4]]",
+            "schedule.prompts": 2,
+            "max_tokens": 12,
         },
     ),
     use="It helps where answers can be guessed from the words and somebody wrote down what the media show; contexts without "
