@@ -23,7 +23,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -137,6 +137,7 @@ class ClinicalRecord:
     findings: Mapping[str, str]  # by name of the test
     ordered: tuple[str, ...] | None = None
     split: str = ""
+    who: str = ""  # the column id: whose record it is
 
     @property
     def abnormal(self) -> tuple[str, ...]:
@@ -166,7 +167,7 @@ def read_table(
     folder: str,
 ) -> RecordTable:
     """The records of a file. Held out are the rows of a second one, those with the split "test", or every fifth
-    row, drawn, one at least. `folder` is where relative paths start.
+    row, drawn, one at least; rows with the same `id` stay together. `folder` is where relative paths start.
 
     Raises:
         UserError: there are fewer than two classes or no tests, or a split has no records.
@@ -237,6 +238,8 @@ def _references(
         if reference
         else []
     )
+    headers = {name.strip(): name for name in there}  # a header may have blanks around it
+    rows = [replace(r, code=headers.get(r.code, r.code)) for r in rows]
     by_code = {r.code: r for r in rows}
     if gone := [code for code in by_code if code not in there]:
         raise UserError(
@@ -250,7 +253,8 @@ def _references(
             f"the records have {len(chosen)} columns that may be findings, and 1 to {MOST_TESTS} are asked for; name them: "
             "tests='A,B' in --env findings(...), or a reference"
         )
-    references = [by_code.get(c, TestReference(code=c, name=c)) for c in chosen]
+    bare_name = lambda c: " ".join(c.split())
+    references = [by_code.get(c, TestReference(code=c, name=bare_name(c))) for c in chosen]
     bare = [r.code for r in references if not (r.numeric or r.texts)]
     if bare:
         notes.append(
@@ -269,7 +273,7 @@ def _record(
     references: Sequence[TestReference],
 ) -> ClinicalRecord:
     seen = {r.name: r.interpret(row.get(r.code)) for r in references}
-    by_code = {r.code: r.name for r in references}
+    by_code = {r.code.strip(): r.name for r in references}
     ordered = row.get("ordered")
     if isinstance(ordered, str):
         ordered = [x for x in re.split(r"[,;|]", ordered) if x.strip()]
@@ -288,6 +292,7 @@ def _record(
         findings={name: x for name, x in seen.items() if x},
         ordered=None if names is None else tuple(names),
         split=split,
+        who=shown_value(row.get("id")),
     )
 
 
@@ -295,7 +300,7 @@ def _split(records: Sequence[ClinicalRecord]) -> dict[str, Sequence[ClinicalReco
     if any(r.split == "test" for r in records):
         held = [r.split == "test" for r in records]
     else:
-        seeds = [seed_of(("records", i)) for i in range(len(records))]
+        seeds = [seed_of(("records", r.who or i)) for i, r in enumerate(records)]
         held = [seed % HELD_OUT_ONE_IN == 0 or seed == min(seeds) for seed in seeds]
     pairs = list(zip(records, held, strict=True))
     return {"train": [r for r, out in pairs if not out], "test": [r for r, out in pairs if out]}

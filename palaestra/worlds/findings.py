@@ -99,7 +99,12 @@ class AskFindings:
             raise UserError(
                 f"findings: restrict is one of {', '.join(get_args(Restriction))}, not {self.restrict!r}"
             )
-        names = [n.casefold() for n in (*self.tests, *(c for c, _ in self.classes))]
+        given = (*self.tests, *(c for c, _ in self.classes))
+        if bare := [n for n in given if not plain_name(n)]:
+            raise UserError(
+                f"findings: {bare[0]!r} is no name of a test or class; write one in words"
+            )
+        names = [plain_name(n) for n in given]
         if twice := [n for n in names if names.count(n) > 1]:
             raise UserError(
                 f"findings: {twice[0]!r} names two of the tests and classes; give each a name of its own"
@@ -163,18 +168,20 @@ class AskFindings:
 
     def say(self, kind: str, name: str) -> str:
         """A reply that the world reads so."""
+        name = " ".join(name.split())
         return f"{kind} {name}" if self.told else name
 
     def read(self, text: str) -> tuple[str, str]:
         """What the first line of a reply asks for or states: ("test" | "diagnose" | "", name)."""
         lines = [x for x in strip_thinking(text).strip().splitlines() if x.strip()] or [""]
         match = ACTION.fullmatch(lines[0])
+        whole = ("", lines[0])
+        readings = [whole] if match is None else [(match[1].lower(), match[2]), whole]
         kinds = {TEST: self.tests, DIAGNOSE: tuple(name for name, _ in self.classes)}
-        wanted = lines[0].strip() if match is None else match[2]
-        for kind, names in kinds.items():
-            if match is None or match[1].lower() == kind:
-                same = [n for n in names if n.casefold() == wanted.casefold()]
-                if same:
+        for said, wanted in readings if self.told else readings[::-1]:
+            for kind, names in kinds.items():
+                same = [n for n in names if plain_name(n) == plain_name(wanted)]
+                if same and said in ("", kind):
                     return kind, same[0]
         return "", ""
 
@@ -218,3 +225,8 @@ class AskFindings:
 
     def _end(self, state: FindingsState, pay: float) -> Frame:
         return Frame(state=state, pay={("policy", ""): pay}, facts=self._facts(state))
+
+
+def plain_name(name: str) -> str:
+    """A name as it is compared: case, the width of blanks, and marks around it do not count."""
+    return " ".join(name.casefold().split()).strip(" .*`:")

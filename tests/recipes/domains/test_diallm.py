@@ -120,6 +120,20 @@ def test_turns_without_effect():
         play(tests=("None",))
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_names_as_tables_have_them(told):
+    """Marks at an end, breaks of a line and words of the protocol: what may be said is read as what was said."""
+    names = ("Alk. phos.", "HbA1c ", "Glucose\n(mg/dL)", "Test strip", "25-OH: ")
+    world = AskFindings(names, (("E11.", 3), ("test", 2)), told=told)
+    for kind, name in [("test", t) for t in names] + [("diagnose", c) for c, _ in world.classes]:
+        assert world.read(world.say(kind, name)) == (kind, name)
+    assert world.read("") == world.read("?") == ("", "")
+    with pytest.raises(UserError, match="no name"):
+        AskFindings(("..",), CLASSES)
+    with pytest.raises(UserError, match="names two"):
+        AskFindings(("Na", "Na."), CLASSES)
+
+
 def test_the_oracle_asks_before_it_states():
     """Else the class would be learned from what is known at the start alone."""
     world, seen = AskFindings(TESTS, CLASSES, turns=3), set()
@@ -268,6 +282,28 @@ def test_records_at_fault(tmp_path, settings, match):
     path, _ = records(tmp_path, n=150)
     with pytest.raises(UserError, match=match):
         ClinicalTasks(path, **settings).table  # noqa: B018
+
+
+def test_visits_of_one_person_stay_together(tmp_path):
+    """Else what is held out was learned from."""
+    rows = [{"id": f"p{i // 4}", "a": i // 4, "b": i % 4, "diagnosis": "xy"[i // 4 % 2]} for i in range(120)]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    parts = ClinicalTasks(str(tmp_path / "r.jsonl")).table.parts
+    train, test = ({r.findings["a"] for r in parts[split]} for split in ("train", "test"))
+    assert train and test and not train & test and len(train | test) == 30
+
+
+def test_a_header_with_a_blank(tmp_path):
+    """ "a1c " in the records is the a1c of the reference and of an order."""
+    (tmp_path / "r.csv").write_text("a1c ,diagnosis,ordered\n" + "7,x,a1c\n5,y,\n" * 9)
+    (tmp_path / "ctr.csv").write_text("code,name,normal\na1c,HbA1c,<5.7\n")
+    tasks = ClinicalTasks(str(tmp_path / "r.csv"), reference=str(tmp_path / "ctr.csv"))
+    assert tasks.table.tests == ("HbA1c",)
+    assert {(t.answer, t.meta["findings"]["HbA1c"]) for t in (tasks.task("train", i) for i in range(9))} == {
+        ("x", "abnormal"),
+        ("y", "normal"),
+    }
+    assert ClinicalTasks(str(tmp_path / "r.csv")).table.tests == ("a1c",)
 
 
 def test_an_order_that_names_no_test(tmp_path):
