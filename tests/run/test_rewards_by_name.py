@@ -10,7 +10,7 @@ from palaestra.api import training
 from palaestra.errors import UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.reading import Rating
-from palaestra.ledger.digests import _reward as digest_of
+from palaestra.ledger.digests import _sum as digest_of
 from palaestra.rewards.user import UserReward
 from palaestra.rewards.verified import Verified
 from palaestra.rewards.weighted import Weighted
