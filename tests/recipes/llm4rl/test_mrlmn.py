@@ -30,6 +30,7 @@ from palaestra.recipes.llm4rl.mrlmn.program import (
     coverage_of,
     distillation_columns,
     legal_of,
+    policy_costs,
 )
 from palaestra.recipes.llm4rl.mrlmn.written import written_targets
 from palaestra.types import Batch
@@ -83,6 +84,20 @@ def test_targets_are_no_list_by_agent():
     assert np.array_equal(assign_targets(at, targets[::-1], "hungarian"), there, equal_nan=True)
     assert assign_targets(at, targets, "order")[:2].tolist() == [[9, 8], [1, 0]]
     assert np.isnan(assign_targets(at, np.full((3, 2), np.nan), "hungarian")).all()
+
+
+def test_targets_are_matched_by_what_the_policy_would_do():
+    """Of the catalogue's probabilities of three ways: (0, 1, 2), though by distance agents stand beside others."""
+    table = torch.log(torch.tensor(PI)).float()
+    policy = type("Policy", (), {"actor": staticmethod(lambda obs: table[obs[..., 0].long()])})()
+    sim = type("Sim", (), {"moves": np.array([(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)])})()
+    target = np.array([(5.0, 0.0), (0.0, 5.0), (-5.0, 0.0), (np.nan, np.nan)])
+    obs = np.arange(3.0).reshape(1, 3, 1, 1)
+    cost = policy_costs(policy, obs, np.broadcast_to(target, (1, 3, 1, 4, 2)), sim)[0, :, 0]
+    assert cost[:, :3] == pytest.approx(-np.log(PI), abs=1e-5) and (cost[:, 3] > 90).all()
+    beside = target[[1, 2, 0]]
+    assert np.array_equal(assign_targets(beside, target, "hungarian", cost), target[:3])
+    assert np.array_equal(assign_targets(beside, target, "hungarian"), beside)
 
 
 def test_targets_outside_and_twice_are_dropped():

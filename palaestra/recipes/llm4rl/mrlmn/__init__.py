@@ -5,7 +5,8 @@ model names, which are matched with them by the Hungarian method.
     R_u          R_team + a1_g serves_u + a2_g relays_u     served by drone u, passed on by it, as shares of the users
     constraint   a drone of the group nearest to the base stations flies back where it is farther than a hop; such
                  steps are not learned from
-    sigma        argmin sum_u C[u, sigma(u)],  C = |dx| + |dy| from drone to target; targets are in no order
+    sigma        argmin sum_u C[u, sigma(u)],  C = |dx| + |dy| from drone to target; targets are in no order. With
+                 cost=policy C = -log sum_a pi_u(a), a the actions towards it
     L            L_PPO + beta L_KD,   L_KD = mean_u -log sum_a pi_u(a),  a the actions towards the matched target
     beta         falls linearly from `beta` to 0 at the share `until` of the training (arXiv:2505.08448)
 
@@ -54,6 +55,8 @@ at 0.41 and grouped ones at 0.43 (seed 0): what is to be distilled has to be tol
 Our reading: cost, form of L_KD and the schedule of beta are not published; weights, network and sizes are ours. Targets
 are matched anew in each step, since a match by where drones started cannot be told from what they see later.
 """
+
+from typing import Literal
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.mrlmn.network import DroneNetwork
@@ -110,7 +113,7 @@ CARD = pl.Card(
         "users do not move.",
         "By default targets are those of a rule that a large model wrote, who knew the simulator: it shows what such targets "
         "do, and not that a language model names them.",
-        "Matching by the policy's own probabilities, -log pi, is not here.",
+        "Of cost=policy, which matches by -log pi of the actions towards a target, no run was measured.",
         "The paper's baselines and its large scenes were not run.",
     ),
 )
@@ -126,6 +129,7 @@ def build(
     serve: tuple[float, ...] = (0.2, 0.5, 1.0),
     relay: tuple[float, ...] = (0.5, 0.5, 0.2),
     constrain: bool = True,
+    cost: Literal["distance", "policy"] = "distance",
     calls: int = 200,
     steps: int = 32_000,
     games: int = 64,
@@ -146,6 +150,7 @@ def build(
         serve=even(serve) if sim else serve,
         relay=even(relay) if sim else relay,
         constrain=constrain,
+        cost=cost,
         calls=calls,
         steps=steps,
         games=games,
@@ -159,6 +164,7 @@ def embedded(
     serve: tuple[float, ...] = (0.2, 0.5, 1.0),
     relay: tuple[float, ...] = (0.5, 0.5, 0.2),
     constrain: bool = True,
+    cost: Literal["distance", "policy"] = "distance",
     calls: int = 200,
     steps: int = 32_000,
     games: int = 64,
@@ -171,6 +177,7 @@ def embedded(
         serve=serve,
         relay=relay,
         constrain=constrain,
+        cost=cost,
         calls=calls,
         steps=steps,
         games=games,

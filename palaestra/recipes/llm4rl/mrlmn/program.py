@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from palaestra.recipes.llm4rl.mrlmn.policy import (
 )
 
 Matching = Literal["hungarian", "order"]
+Cost = Literal["distance", "policy"]
 FAR = 1e6  # within which the nearest situation has its targets
 ASKS = 2
 CURVE = 40
@@ -110,6 +111,7 @@ class LearnNetwork:
         serve: by group, what a unit of the fact "serves" adds to an agent's reward.
         relay: by group, of the fact "relays".
         constrain: key agents are forced, where the simulator says so.
+        cost: of a match: "distance", or "policy", -log of the probability of the actions towards the target.
         calls: situations that are asked about in an arm, at most.
         steps: environment steps of an arm.
         games: in which arms are measured.
@@ -122,6 +124,7 @@ class LearnNetwork:
     serve: tuple[float, ...] = (0.2, 0.5, 1.0)
     relay: tuple[float, ...] = (0.5, 0.5, 0.2)
     constrain: bool = True
+    cost: Cost = "distance"
     calls: int = 200
     steps: int = 32_000
     games: int = 64
@@ -130,6 +133,8 @@ class LearnNetwork:
     def __post_init__(self) -> None:
         pl.check_bounds("mrlmn: beta", self.beta, least=0)
         pl.check_bounds("mrlmn: until", self.until, least=0, most=1)
+        if self.cost not in get_args(Cost):
+            raise pl.UserError(f"mrlmn: cost is distance or policy, not {self.cost!r}")
         lacks = [n for n in GUIDED if not hasattr(self.sim, n)]
         if lacks or not isinstance(self.sim.actions, int):
             raise pl.UserError(
@@ -209,14 +214,23 @@ def flat_targets(at_Jd: np.ndarray, agents: int) -> Sequence[float]:
     return full.ravel().tolist()
 
 
-def assign_targets(at_Ad: np.ndarray, target_Jd: np.ndarray, matching: Matching) -> np.ndarray:
-    """[A, 2] the target of each agent, NaN = it has none. The cost of a match is the distance in steps, |dx| + |dy|."""
-    there = target_Jd[~np.isnan(target_Jd).any(-1)]
+def assign_targets(
+    at_Ad: np.ndarray,
+    target_Jd: np.ndarray,
+    matching: Matching,
+    cost_AJ: np.ndarray | None = None,
+) -> np.ndarray:
+    """[A, 2] the target of each agent, NaN = it has none. The cost of a match is `cost_AJ`, without it the distance in
+    steps, |dx| + |dy|.
+    """
+    known = ~np.isnan(target_Jd).any(-1)
+    there = target_Jd[known]
     given = np.full(at_Ad.shape, np.nan)
     if matching == "order":
         given[: len(there)] = there[: len(at_Ad)]
         return given
-    chosen = match_targets(np.abs(at_Ad[:, None] - there).sum(-1))
+    away_AJ = np.abs(at_Ad[:, None] - there).sum(-1)
+    chosen = match_targets(away_AJ if cost_AJ is None else cost_AJ[:, known])
     given[chosen >= 0] = there[chosen[chosen >= 0]]
     return given
 
@@ -287,7 +301,7 @@ class NetworkArm:
             used = learner
             if advisor is not None and beta > 0:
                 await advisor.ask(paths, i)
-                more = distillation_columns(self.aims(paths, advisor), paths)
+                more = distillation_columns(self.aims(paths, advisor, policy), paths)
                 own: Any = learner.objective
                 used = replace(learner, objective=own + beta * DistilTargets())
             more["trained"] = batch["trained"] * rows_of_agents(paths["free"])
@@ -342,16 +356,26 @@ class NetworkArm:
                 reward = reward + by_group[group] * paths[name]
         return reward
 
-    def aims(self, paths: pl.control.Paths, advisor: Any) -> np.ndarray:
+    def aims(self, paths: pl.control.Paths, advisor: Any, policy: Any) -> np.ndarray:
         """[n, A, T, K] the actions that bring an agent nearer to its target, none where it has none. Targets are matched anew in
         each step: a match by the places at the start could not be told from what agents see later.
         """
         sim = self.program.sim
         target_n = advisor(sim.situations(paths)).reshape(len(paths["reward"]), sim.agents, 2)
         at = sim.place(paths["obs"])  # [n, A, T, 2]
+        cost = None
+        if self.program.cost == "policy" and self.matching == "hungarian":
+            cost = policy_costs(
+                policy, paths["obs"], target_n[:, None, None] - at[:, :, :, None], sim
+            )
         given = np.array(
             [
-                [assign_targets(at[i, :, t], target, self.matching) for t in range(at.shape[2])]
+                [
+                    assign_targets(
+                        at[i, :, t], target, self.matching, None if cost is None else cost[i, :, t]
+                    )
+                    for t in range(at.shape[2])
+                ]
                 for i, target in enumerate(target_n)
             ]
         )
@@ -389,6 +413,17 @@ class NetworkArm:
             "fallbacks": told["guide/fallbacks"],
             "env_steps": 0,
         }
+
+
+def policy_costs(policy: Any, obs: np.ndarray, delta: np.ndarray, sim: Any) -> np.ndarray:
+    """[n, A, T, J] -log pi(towards target j), of observations [n, A, T, O] and ways `delta` [n, A, T, J, 2] to targets;
+    100 for a target that is none (NaN).
+    """
+    near = torch.from_numpy(actions_towards(delta, sim.moves))
+    with torch.no_grad():
+        logp = torch.log_softmax(policy.actor(torch.from_numpy(obs).float()), -1)
+    logp = logp[..., None, :].masked_fill(~near, -100.0)
+    return -logp.logsumexp(-1).clamp(min=-100.0).numpy()
 
 
 def legal_of(act_nA: np.ndarray, legal_nAK: np.ndarray) -> np.ndarray:
