@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from palaestra.judges.listwise import rank_windows, window_spans
 from palaestra.objective.preference import DPO
 from palaestra.recipes.domains import coranking
 from palaestra.recipes.domains.coranking import orders
+from palaestra.recipes.domains.coranking.exam import OrderExam
 from palaestra.toys import TasteRanker
 from palaestra.types import Act, Episode, Group, Message, Reward, Row, Segment, Task
 from palaestra.verifiers import ndcg
@@ -173,11 +175,91 @@ def test_a_message_without_an_order_earns_nothing_and_asks_nobody():
     assert all(e.muted for e in kept)
 
 
+def pair(*episodes, key=("k",)):
+    """The places of the chosen and of the rejected order, as the part `preferred` has them; none without a pair."""
+    part = coranking.build(large="large").parts["preferred"].runnable
+    group = Group(task=TASK, episodes=episodes)
+    made = asyncio.run(part.collect.links[-1](None, key, group))
+    examples, _ = part.learners["policy"].credit([made], [[[{}]] * len(episodes)], {})
+    return tuple(i for x in examples for i, e in enumerate(episodes) if e.rows[0] is x.row)
+
+
+def test_a_message_without_an_order_is_no_end_of_a_pair():
+    """Without bias all orders are worth the same, and one malformed message changes nothing in that."""
+    episodes, _ = paid(wrote(), wrote(*ABCD), wrote(*CDBA), says=lambda r: biased(r, 0.0))
+    assert [e.total for e in episodes] == [0, 1, 1] and episodes[1].reward.parts["spread"] == 0
+    assert pair(*episodes) == ()
+    episodes, _ = paid(wrote(), wrote(*ABCD), wrote(*CDBA))
+    assert pair(*episodes) == (2, 1)
+
+
+def test_ends_of_a_pair_are_drawn_among_equals():
+    episodes, _ = paid(wrote(*CDBA), wrote(*ABCD), wrote(*ABCD), wrote(*CDBA))
+    drawn = {pair(*episodes, key=("k", i)) for i in range(40)}
+    assert drawn == {(0, 1), (0, 2), (3, 1), (3, 2)}
+
+
+def test_an_order_that_the_large_reranker_fails_at_is_not_paid():
+    """c in front makes the reranker fail; c, d, b, a has NDCG 1 as a ranking, which nobody made."""
+
+    def fails(request):
+        return "sorry" if shown(request)[0][-1] == "c" else biased(request)
+
+    episodes, _ = paid(wrote(*ABCD), wrote(4, 3, 2, 1), wrote(3, 1, 2, 4), wrote(*CDBA), says=fails)
+    assert [e.reward.parts["unread"] for e in episodes] == [0, 0, 1, 1] == [int(e.muted) for e in episodes]
+    assert [e.total for e in episodes[2:]] == [e.reward.parts["order_gain"] for e in episodes[2:]] == [0, 0]
+    read = sorted(e.total for e in episodes[:2])
+    assert all(e.reward.parts["spread"] == near(read[1] - read[0]) for e in episodes)
+    assert set(pair(*episodes)) <= {0, 1}
+    assert pair(episodes[0], episodes[3]) == ()
+
+
+NOTE = orders.OrderReward(orders.LargeReranker("large")).first_step_note
+
+
+def test_gold_that_names_no_candidate_is_said():
+    lost = replace(TASK, meta={**TASK.meta, "gold": ["not there"]})
+    made = [asyncio.run(orders.OrderReward(orders.LargeReranker("large"))(
+        context(biased), ("k",), Group(task=t, episodes=(wrote(*ABCD), wrote(*CDBA)))
+    )) for t in (TASK, lost)]  # fmt: skip
+    assert [g.episodes[0].reward.parts["relevant"] for g in made] == [1, 0]
+    assert NOTE(made[:1]) == ""
+    assert (
+        "gold names no candidate" in NOTE(made) and "'not there'" in NOTE(made) and NOTE(made).startswith("in 1 of 2 ")
+    )
+    assert "alike" not in NOTE(made[1:])  # the reranker has no part in it
+
+
+def test_what_most_orders_were_lost_to_is_said():
+    (e, *_), _ = paid(wrote(*ABCD), says=lambda r: biased(r, 0.0))
+    lost = replace(e, status="error:chat-budget")
+    assert "9 of 10 orders" in (note := NOTE([Group(task=TASK, episodes=(e, *[lost] * 9))]))
+    assert "9 of them to 'chat-budget'" in note and "alike" not in note
+    assert "alike" in NOTE([Group(task=TASK, episodes=(e, e, lost))])
+
+
+def test_too_long_windows_are_answered_with_the_window():
+    """k is what the policy reads; what the small reranker reads is the window."""
+
+    def long(request):
+        raise Fault("context", "a prompt of 1485 tokens leaves no room in a context of 512")
+
+    group = Group(task=TASK, episodes=())
+    with pytest.raises(UserError, match=r"1485 tokens.*window=2 stride=1 .*k=2,told=0"):
+        asyncio.run(orders.PreRank("small", window=4, stride=2)(context(long), ("k",), group))
+    with pytest.raises(UserError, match="window=2 stride=1 "):
+        asyncio.run(orders.ShowRankings("large", window=4)(context(long), ("k",), group))
+    world = orders.WrittenOrder(None, numbers=tuple(range(1, 21)), windowed=True)
+    assert world.shorter.startswith("window=5 stride=2 ")
+    assert "window" not in orders.WrittenOrder(None, numbers=ABCD).shorter
+
+
 def test_who_is_not_read_and_who_is_away():
     (e,), _ = paid(wrote(*CDBA), says=lambda r: "They are all good.")
-    assert e.reward.parts["unread"] == 1 and e.total == 1  # c, d, b, a stays
+    assert e.reward.parts["unread"] == 1 and e.total == 0 and e.muted  # c, d, b, a is perfect, and nobody read it
     note = orders.OrderReward(orders.LargeReranker("large")).first_step_note
-    assert "tokens=2000" in note([Group(task=TASK, episodes=(e,))])
+    advice = re.search(r"(\w+)=(\d+) gives it room", note([Group(task=TASK, episodes=(e,))]))
+    pl.recipe("coranking", large="large", **{advice[1]: int(advice[2])})  # the setting is there
 
     def away(request):
         raise Fault("chat-away", "no route")
@@ -209,7 +291,7 @@ def test_what_the_small_reranker_is_shown(monkeypatch):
     """The large reranker's order, with the relevant passages first by their grades: c 7, d 3, b 1, and then a."""
     written = []
 
-    async def keep(ctx, key, group, numbers, words):
+    async def keep(ctx, key, group, numbers, words, windowed):
         names = [x["id"] for x in group.task.meta["items"]]
         written.append([names[n - 1] for n in numbers])
         return group
@@ -271,6 +353,23 @@ def test_the_built_in_large_reranker_believes_more_in_what_comes_late():
     shares = [first(0.3, place) for place in range(4)]
     assert shares == sorted(shares) and shares[-1] - shares[0] > 0.5
     assert len({first(0.0, place) for place in range(4)}) == 1 and 0.3 < first(0.0, 0) < 1
+
+
+def test_what_a_query_costs_is_counted():
+    """Four candidates, windows of 2 by 1: 3 calls of the large reranker alone and of the small one, and one call on k = 2."""
+    ctx = context(biased, k=2)
+    pre = orders.PreRank("small", window=2, stride=1)
+    exam = OrderExam(pre, orders.LargeReranker("large"), best=1)
+    task = replace(TASK, meta={**TASK.meta, "retrieved": tuple("abcd")})
+    told = asyncio.run(exam.measure(ctx, task, wrote(2, 1)))
+    assert (told["calls"], told["alone calls"], told["small calls"]) == (1, 3, 3)
+    (read, *_) = [r for r in ctx.asked if [text[-1] for text in shown(r)] == ["b", "a"]]
+    replies = len("[1] > [2]")
+    assert told["characters"] == sum(len(m.content) for m in read.messages) + replies
+    assert told["alone characters"] == near(3 * told["characters"])  # all texts have one length
+    assert [*told][:3] == ["adjusted", "small", "alone"]
+    single = replace(exam, pre=orders.PreRank(None))
+    assert asyncio.run(single.measure(ctx, task, wrote()))["small calls"] == 0
 
 
 def train(folder, **more):

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import palaestra as pl
@@ -12,7 +14,15 @@ from palaestra.errors import UserError
 from palaestra.models.inside.attention import picture_mass
 from palaestra.pictures import FIRST_PLACE
 from palaestra.recipes.multimodal import seed_bench_r1 as row
-from palaestra.recipes.multimodal.seed_bench_r1.arms import ARMS, AskedClips, ClipDraw, arms_of, few_options
+from palaestra.recipes.multimodal.seed_bench_r1.arms import (
+    ARMS,
+    AskedClips,
+    ClipDraw,
+    arms_of,
+    few_options,
+    tell_epochs,
+    with_rates,
+)
 from palaestra.recipes.multimodal.seed_bench_r1.exam import level_of
 from palaestra.recipes.multimodal.seed_bench_r1.reading import (
     ChoiceReward,
@@ -95,6 +105,19 @@ def test_both_rules(text, first, strict):
         ("option (A) or option B", "B"),
         ("I think the answer is D", "D"),
         ("restir", ""),
+        ("B", "B"),
+        ("(B)", "B"),
+        ("pour? I say B.", "B"),
+        ("the answer is not option B", ""),
+        ("The answer is not B", ""),
+        ("It can't be stir, so pour", "B"),
+        ("It can't be cut bread, so pour? no.", ""),
+        ("B. pour fits. Not A, not D: cut is later", "B"),
+        ("pour rather than stir", "B"),
+        ("pour, and stir is wrong", "B"),
+        ("pour is next, stir isn't the answer", "B"),
+        ("we have not poured, so pour comes, never stir", "B"),
+        ("it is not stir but pour", "B"),
         ("nothing", ""),
         ("", ""),
     ],
@@ -108,6 +131,20 @@ def test_agreement_of_thought_and_answer():
     assert read_answer(said("then stir", "B."), CASE)["consistent"] is False
     for silent in (said("hm", "B."), "<answer>B.</answer>", said("then pour", ""), said("then pour", "x")):
         assert read_answer(silent, CASE)["consistent"] is None
+
+
+def test_the_answer_is_no_part_of_the_thought():
+    """A thought that is not closed does not hold the answer, so that it agrees by itself."""
+    for open_ended in ("<think>hm <answer>B. pour</answer>", "<think>hm <answer>B. pour"):
+        assert read_answer(open_ended, CASE)["supports"] == ""
+    assert read_answer("<think>then stir <answer>B. pour</answer>", CASE)["consistent"] is False
+    twice = "<think>stir <answer>A</answer> no, pour</think><answer>B</answer>"
+    assert read_answer(twice, CASE)["thought"] == "stir  no, pour"
+
+
+def test_a_letter_alone_agrees_and_is_not_paid():
+    assert read_answer(said("(B)", "B."), CASE)["consistent"] is True
+    assert ChoiceReward(consistent=0.5).judge(said("(B)", "B."), CASE).total == 1.0
 
 
 def test_what_arms_add_to_the_reward():
@@ -203,6 +240,10 @@ def test_the_report_counts_by_level():
     assert "consistent_sft" not in n and rl.silent == near(4 / 6)
     assert len(found.tables[0].rows) == 3 and len(found.findings) > 5
     assert report([start]).numbers["moved"] == 0.0
+    assert found.findings[0].startswith("Reinforcement learning (grpo) is")
+    assert "imitation (sft) at level 1" in found.findings[0]
+    told = report([start, rl, LevelArm("sft-answers", sft.items)]).findings[0]
+    assert "imitation of the letters alone (sft-answers)" in told
 
 
 def test_questions_are_asked_with_the_form(context):
@@ -228,6 +269,55 @@ def test_wrong_arguments_and_rows_are_one_line(context, tmp_path):
     file.write_text("".join(json.dumps({"prompt": f"{i}?", "answer": "A"}) + "\n" for i in range(12)))
     with pytest.raises(UserError, match="has no options; give its row a column 'options'"):
         asyncio.run(row.build().run(ctx.with_bench(from_data(str(file), "", ""))))
+
+
+def test_the_baseline_is_the_papers_where_rows_have_it(context, tmp_path):
+    from palaestra.run.benches import from_data
+
+    rows = [{"prompt": f"next {i}?", "options": ["a", "b"], "answer": "A"} for i in range(12)]
+    shown = [{**r, "demonstration": "<think>a</think><answer>A</answer>"} for r in rows]
+    for name, some, arm in (("bare", rows, "sft-answers"), ("shown", shown, "sft")):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("".join(json.dumps(r) + "\n" for r in some))
+        ctx = context("kitchens")
+        bench = from_data(str(file), "", "")
+        there = ctx.with_bench(replace(bench, tasks=AskedClips(bench.tasks)))
+        assert row.build()._checked(there) == ["grpo", arm]
+    assert row.build()._checked(context("kitchens")) == ["grpo", "sft"]
+
+
+def test_held_out_rows_are_read_before_anything_is_trained(context):
+    class Bad(Kitchens):
+        def task(self, split, index):
+            task = super().task(split, index)
+            broken = split == "test" and index % 6 == 5
+            return replace(task, meta={k: v for k, v in task.meta.items() if k != "options"}) if broken else task
+
+    ctx = context("kitchens")
+    with pytest.raises(UserError, match="has no options"):
+        row.build(problems=6)._checked(ctx.with_bench(replace(ctx.bench, tasks=Bad())))
+
+
+def test_epochs_are_told():
+    """750 steps of 8 problems of 28 rows are 6000 / 28 = 214.3 epochs; 4 steps are one."""
+    lines = []
+    bench = SimpleNamespace(tasks=SimpleNamespace(size=28))
+    ctx = SimpleNamespace(budget={}, bench=bench, say=lines.append)
+    told = tell_epochs(ctx, row.build().rl, "rl_steps")
+    assert told == "750 steps of 8 problems, 214 epochs of the 28 in the data" and lines == [
+        f"{told}; rl_steps=4 is one epoch"
+    ]
+    endless = SimpleNamespace(budget={"steps": 3}, bench=SimpleNamespace(tasks=Kitchens()), say=lines.append)
+    assert tell_epochs(endless, row.build().rl, "rl_steps") == "3 steps of 8 problems" and len(lines) == 1
+
+
+def test_rates_follow_the_steps_that_are_taken():
+    """Over 20 steps: 2 to warm up, half the rate after 10 and nothing after 20."""
+    sft = with_rates(row.build().sft, 20)
+    optimiser = sft.learners["policy"].optimiser
+    assert (optimiser.warmup, optimiser.lr.at(10), optimiser.lr.at(20)) == (2, near(1e-5), near(0))
+    own = pl.vary(row.build().sft, optimiser=pl.AdamW(lr=pl.Cosine(1e-3, 0.0, 7), warmup=3))
+    assert with_rates(own, 20) is own
 
 
 @pytest.mark.slow

@@ -15,7 +15,8 @@ calls, 9 for N = 100, w = 20, s = 10. So many of the large one become one (arXiv
 of v2 name the three models, DPO, relevant passages put first in the small one's lists, and a strategy S3
 for data, without its details: M, delta and beta here are ours). An order is written "[3] > [1] > ..."; numbers that
 stand for nothing or come again are dropped, and missing ones follow in the small one's order. A message without any has u = 0 in
-training and leaves the order as it is in use; else words without an order would earn what the small one's order does.
+training and leaves the order as it is in use; else words without an order would earn what the small one's order does. Such
+a message is neither o+ nor o-, and an order is neither where the large reranker's reply could not be read.
 
     palaestra train coranking --docs FOLDER --data queries.jsonl --model DIR large=DIR
     palaestra train coranking --data queries.jsonl --model DIR large="endpoint(url='http://HOST:PORT/v1',model='NAME')"
@@ -141,7 +142,7 @@ CARD = pl.Card(
         "by a least difference.",
         "The small reranker imitates windows drawn at random, with one call of the teacher each, no lists that a stronger "
         "teacher ranked as a whole.",
-        "Latency is not measured; calls of the large reranker are counted.",
+        "Latency is not measured: calls of both rerankers, and characters that the large one reads and writes, are counted.",
         "TREC DL, BEIR and the other benchmarks of the paper are not there.",
     ),
     grade="B",
@@ -176,7 +177,7 @@ def learn_preferred(
     """DPO on the best and the worst order of each query."""
     return pl.vary(
         pl.recipe("dpo", beta=beta),
-        collect=pl.links(pre, propose, pl.Score(), reward),
+        collect=pl.links(pre, propose, pl.Score(), reward, KeepChosen(delta, worst=True)),
         credit=pl.credit.Prefer(gap=delta),
         schedule=pl.Schedule(prompts=16, steps=50),
     )

@@ -9,6 +9,22 @@ import numpy as np
 import palaestra as pl
 from palaestra.recipes.domains.coranking import orders
 
+FIRST = ("adjusted", "small", "alone", "calls", "alone calls", "small calls")  # what is told first
+
+
+class CountedAsks:
+    """A run that counts what a reranker is asked: calls, and the characters that it reads and writes."""
+
+    def __init__(self, ctx: Any):
+        self.ctx, self.calls, self.characters = ctx, 0, 0
+
+    async def ask(self, source: pl.Source, question: pl.ChatRequest, *, seed: int = 0) -> str:
+        """The reply, counted."""
+        reply = await self.ctx.ask(source, question, seed=seed)
+        self.calls += 1
+        self.characters += len(reply) + sum(len(m.content) for m in question.messages)
+        return reply
+
 
 @pl.stage
 class OrderExam:
@@ -19,11 +35,14 @@ class OrderExam:
         "shuffled"     in an order drawn at random
         "adjusted"     in the policy's order, greedily; the small reranker's where it names no passage
         "best of N"    in the best of the small reranker's order and N - 1 drawn ones, which no method can know
-        "alone"        by windows over all candidates, without small reranker and policy; "alone calls" of them
+        "alone"        by windows over all candidates, without small reranker and policy
 
     with another large reranker, for which no order was learned: "other, small" and "other, adjusted"; and
     without any: "first stage", "small only", "order only" (the policy's order as
     the ranking). "recall" is the share of relevant passages among those that the large reranker reads.
+
+    What a query costs: "calls" and "characters", read and written, of the large reranker for "adjusted", "alone calls" and
+    "alone characters" for "alone"; "small calls" of the small reranker, beside which the policy writes one message.
 
     Args:
         pre: orders the candidates.
@@ -62,10 +81,10 @@ class OrderExam:
         own, written = tuple(range(1, k + 1)), tuple(map(int, e.facts["order"]))
         key = ("orders", task.id)
         drawn = orders.shuffled_orders(k, max(1, self.best - 1), key)
-        asked = dict.fromkeys([own, written or own, *drawn])
+        asked = {order: CountedAsks(ctx) for order in (own, written or own, *drawn)}
         results = await asyncio.gather(
             self.large.rank(ctx, task, first, own),
-            *(self.large.rank(ctx, task, small, order) for order in asked),
+            *(self.large.rank(counted, task, small, order) for order, counted in asked.items()),
         )
         retrieved, *others = [orders.ranking_quality(task, names) for names, _ in results]
         worth = dict(zip(asked, others, strict=True))
@@ -90,13 +109,23 @@ class OrderExam:
                 pl.worlds.grades_of(task),
                 k,
             ),
-            "calls": 1.0,
+            "calls": float(asked[written or own].calls),
+            "characters": float(asked[written or own].characters),
+            "small calls": float(self._small_calls(len(small))),
             "unnamed": float(not written),
             "unread": float(np.mean([not read for _, read in results])),
         }
         if self.other is not None:
             row |= await self._transferred(ctx, task, small, own, written or own)
-        return row | (await self._alone(ctx, task, first) if self.alone else {})
+        row |= await self._alone(ctx, task, first) if self.alone else {}
+        return {name: row[name] for name in dict.fromkeys((*FIRST, *row)) if name in row}
+
+    def _small_calls(self, n: int) -> int:
+        """How many windows the small reranker reads of n candidates; one of a single candidate is not asked about."""
+        if self.pre.small is None:
+            return 0
+        spans = pl.judges.window_spans(n, self.pre.window, self.pre.stride)
+        return sum(end - start > 1 for start, end in spans)
 
     async def _transferred(
         self,
@@ -117,10 +146,11 @@ class OrderExam:
     async def _alone(
         self, ctx: Any, task: pl.Task, first: list[tuple[str, str]]
     ) -> dict[str, float]:
-        """The large reranker by windows over all candidates, and its calls."""
+        """The large reranker by windows over all candidates, and what it costs."""
+        counted = CountedAsks(ctx)
         window, stride = self.pre.window, self.pre.stride
         order, _ = await pl.judges.rank_windows(
-            ctx,
+            counted,
             self.large.source,
             task.prompt[-1].content,
             [text for _, text in first],
@@ -128,6 +158,9 @@ class OrderExam:
             stride=stride,
             tokens=self.large.tokens,
         )
-        calls = len(pl.judges.window_spans(len(first), window, stride))
         names = [first[n - 1][0] for n in order]
-        return {"alone": orders.ranking_quality(task, names), "alone calls": float(calls)}
+        return {
+            "alone": orders.ranking_quality(task, names),
+            "alone calls": float(counted.calls),
+            "alone characters": float(counted.characters),
+        }

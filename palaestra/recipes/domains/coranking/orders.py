@@ -3,7 +3,8 @@ large reranker is called on each, and the best order is imitated or preferred.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -69,27 +70,59 @@ class PreRank:
         hits = await world.candidates(task)
         order: Sequence[int] = range(1, len(hits) + 1)
         if self.small is not None:
-            order, _ = await pl.judges.rank_windows(
-                ctx,
-                self.small,
-                task.prompt[-1].content,
-                [text for _, text, _ in hits],
-                window=self.window,
-                stride=self.stride,
-                usage=usage_of(world) if self.usage is None else self.usage,
-                tokens=self.tokens,
-            )
+            with fitting(min(self.window, len(hits))):
+                order, _ = await pl.judges.rank_windows(
+                    ctx,
+                    self.small,
+                    task.prompt[-1].content,
+                    [text for _, text, _ in hits],
+                    window=self.window,
+                    stride=self.stride,
+                    usage=usage_of(world) if self.usage is None else self.usage,
+                    tokens=self.tokens,
+                )
         items = [{"id": hits[n - 1][0], "text": hits[n - 1][1]} for n in order]
         meta = {**task.meta, "items": items, "retrieved": tuple(name for name, _, _ in hits)}
         return replace(group, task=replace(task, meta=meta))
 
 
+def narrower(window: int) -> str:
+    """How to make the small reranker's prompts shorter; "" where its windows hold two passages."""
+    if window <= 2:
+        return ""
+    less = max(2, window // 4)
+    return (
+        f"window={less} stride={max(1, less // 2)} shows the small reranker fewer passages at once than {window}; "
+        f'--env "listwise(k={less},told=0)" does so with the adjuster, and leaves the instruction out'
+    )
+
+
+@contextmanager
+def fitting(window: int) -> Generator[None]:
+    """Where a window does not fit into a reranker's context, a UserError that says how to make it shorter."""
+    try:
+        yield
+    except pl.Fault as fault:
+        advice = narrower(window)
+        if fault.cause != "context" or not advice:
+            raise
+        raise pl.UserError(f"a reranker of {window} passages: {fault}; {advice}") from fault
+
+
 @pl.stage
 class WrittenOrder(pl.worlds.Listwise):
-    """Whose oracle writes the order `numbers`: by numbers, or with `words` by the candidates' texts."""
+    """Whose oracle writes the order `numbers`: by numbers, or with `words` by the candidates' texts. `windowed`: the
+    candidates are a window of the small reranker.
+    """
 
     numbers: tuple[int, ...] = ()
     words: bool = False
+    windowed: bool = False
+
+    @property
+    def shorter(self) -> str:
+        """How to make prompts shorter."""
+        return narrower(len(self.numbers)) if self.windowed else super().shorter
 
     def oracle(self, state: Any) -> str:
         """What is demonstrated."""
@@ -98,13 +131,20 @@ class WrittenOrder(pl.worlds.Listwise):
 
 
 async def demonstrate_order(
-    ctx: pl.Context, key: pl.Key, group: pl.Group, numbers: tuple[int, ...], words: bool
+    ctx: pl.Context,
+    key: pl.Key,
+    group: pl.Group,
+    numbers: tuple[int, ...],
+    words: bool,
+    windowed: bool = False,
 ) -> pl.Group:
     """The group with one more episode, which writes this order."""
     world = listwise_of(ctx)
     own = {f.name: getattr(world, f.name) for f in fields(pl.worlds.Listwise)}
     own["k"] = max(world.k, len(numbers))  # a window may have more passages than the policy reads
-    bench = replace(ctx.bench, world=WrittenOrder(**own, numbers=numbers, words=words))
+    bench = replace(
+        ctx.bench, world=WrittenOrder(**own, numbers=numbers, words=words, windowed=windowed)
+    )
     return await pl.Demonstrate()(ctx.with_bench(bench), key, group)
 
 
@@ -126,9 +166,10 @@ class ShowRankings:
         texts = [hits[i][1] for i in places]
         order = tuple(n + 1 for n in sorted(range(len(places)), key=lambda n: places[n]))
         if self.large is not None and len(places) > 1:
-            ranked = await pl.judges.rank_once(
-                ctx, self.large, task.prompt[-1].content, texts, tokens=self.tokens
-            )
+            with fitting(len(texts)):
+                ranked = await pl.judges.rank_once(
+                    ctx, self.large, task.prompt[-1].content, texts, tokens=self.tokens
+                )
             order = ranked or order
         grades = pl.worlds.grades_of(task)
         worth = [pl.worlds.grade_of(hits[i][0], grades) for i in places]
@@ -137,7 +178,8 @@ class ShowRankings:
         )  # the sort keeps the order of equals
         items = [{"id": hits[i][0], "text": hits[i][1]} for i in places]
         shown = replace(task, meta={**task.meta, "items": items})
-        made = await demonstrate_order(ctx, key, replace(group, task=shown), best, self.words)
+        seen = replace(group, task=shown)
+        made = await demonstrate_order(ctx, key, seen, best, self.words, windowed=True)
         return replace(made, task=task)
 
 
@@ -187,7 +229,7 @@ class LargeReranker:
     tokens: int = 512
 
     async def rank(
-        self, ctx: pl.Context, task: pl.Task, passages: Passages, order: Sequence[int]
+        self, ctx: Any, task: pl.Task, passages: Passages, order: Sequence[int]
     ) -> tuple[list[str], bool]:
         """The ids of all passages, those of `order` as the reranker puts them and the others behind them, and
         whether its reply was read; the order stays where it was not.
@@ -207,15 +249,46 @@ class LargeReranker:
         return [*names, *(name for name, _ in passages[len(order) :])], ranked is not None
 
 
+def is_reachable(task: pl.Task) -> bool:
+    """Whether a relevant passage is among the candidates."""
+    grades = pl.worlds.grades_of(task)
+    return any(pl.worlds.grade_of(name, grades) > 0 for name, _ in passages_of(task))
+
+
+def without_relevant(task: pl.Task) -> str:
+    """What a query names as relevant, which is no candidate of it."""
+    named = ", ".join(map(repr, list(pl.worlds.grades_of(task))[:3]))
+    return (
+        f"gold names no candidate, so that every order is worth 0 (task {task.id!r} names {named}; gold has ids "
+        "of records or names of files, and a relevant one has a grade above 0)"
+    )
+
+
+def lost_orders(groups: pl.Groups) -> str:
+    """What most episodes of a step failed of; "" where half of them or more did not."""
+    episodes = [e for g in groups for e in g.episodes]
+    causes = [e.status.removeprefix("error:") for e in episodes if not e.ok]
+    if len(causes) * 2 <= len(episodes):
+        return ""
+    cause = max(dict.fromkeys(causes), key=causes.count)
+    return (
+        f"{len(causes)} of {len(episodes)} orders of the first step were lost, {causes.count(cause)} of them to "
+        f"{cause!r}, so next to nothing was learned; mend what the models are asked by first (chat-budget: the "
+        "endpoint's max_tokens or calls are those of a whole run)"
+    )
+
+
 @pl.declare(reads=("order",))
 @pl.stage
 class OrderReward:
     """A link after `Score`: u, NDCG@10 of what the large reranker makes of an order. A message that names no
-    passage has 0, and the large reranker is not asked. Equal orders of a group are asked about once.
+    passage has 0, and the large reranker is not asked. Equal orders of a group are asked about once. An order to which
+    the large reranker's reply names no passage has 0 and is muted: else what makes the reranker fail would earn what the
+    order does as a ranking.
 
-    Parts: "large", u; "order_gain", u less that of the small reranker's order; "spread", the highest u of the group
-    less its lowest; "order_ndcg", of the order itself as a ranking; "unread", 1 where the large reranker's reply named
-    no passage.
+    Parts: "large", u; "order_gain", u less that of the small reranker's order; "spread", the highest u of the group's
+    orders that were read less the lowest; "order_ndcg", of the order itself as a ranking; "unread", 1 where the large
+    reranker's reply named no passage; "relevant", 1 where a candidate of the query is relevant.
 
     Args:
         weight: of u in the reward and in "spread"; 0 prefers no order to another.
@@ -245,30 +318,41 @@ class OrderReward:
             order: (ranking_quality(task, names), read)
             for order, (names, read) in zip(orders, ranked, strict=True)
         }
-        values = [results[x][0] for x in written if x]
+        values = [results[x][0] for x in written if x and results[x][1]]
         spread = max(values, default=0.0) - min(values, default=0.0)
         paid = iter(
-            [self._pay(e, x, own, results, spread) for e, x in zip(able, written, strict=True)]
+            [
+                self._pay(e, x, own, results, spread, is_reachable(task))
+                for e, x in zip(able, written, strict=True)
+            ]
         )
         episodes = tuple(next(paid) if e.ok and e.reward is not None else e for e in group.episodes)
         return replace(group, episodes=episodes)
 
     def first_step_note(self, groups: pl.Groups) -> str:
-        """Says it where nothing can be learned from the large reranker, and why."""
+        """Says it where little can be learned from the large reranker, and why."""
+        if lost := lost_orders(groups):
+            return lost
         parts = [e.reward.parts for g in groups for e in g.valid if e.reward is not None]
         if not parts or not self.weight:
             return ""
-        if all(p.get("unread") for p in parts):
-            return (
-                "no reply of the large reranker names a passage, as [2] > [1], so that every order stays as it is; "
-                "large_tokens=2000 gives it room to think"
+        without = [g.task for g in groups if not is_reachable(g.task)]
+        lines = list[str]()
+        if without:
+            share = f"in {len(without)} of {len(groups)} queries of the first step"
+            lines.append(f"{share} {without_relevant(without[0])}")
+        unread = sum(bool(p.get("unread")) for p in parts)
+        if unread:
+            lines.append(
+                f"{unread} of {len(parts)} orders of the first step were left out, as the large reranker's reply named no "
+                "passage, as [2] > [1]; tokens=2000 gives it room to think"
             )
-        if not any(p.get("spread") for p in parts):
-            return (
+        elif len(without) < len(groups) and not any(p.get("spread") for p in parts):
+            lines.append(
                 "the large reranker ranked the passages of the first step alike in every order, so there was nothing to "
                 "adjust"
             )
-        return ""
+        return "; ".join(lines)
 
     def _pay(
         self,
@@ -277,41 +361,53 @@ class OrderReward:
         own: tuple[int, ...],
         results: Mapping[tuple[int, ...], tuple[float, bool]],
         spread: float,
+        relevant: bool,
     ) -> pl.Episode:
         assert e.reward is not None
         value, read = results[order] if order else (0.0, True)
+        named = bool(order) and read
+        value = value if named else 0.0
         parts = {
             **e.reward.parts,
             "large": value,
-            "order_gain": value - results[own][0] if order else 0.0,
+            "order_gain": value - results[own][0] if named else 0.0,
             "spread": self.weight * spread,
             "order_ndcg": float(e.facts["ndcg"]),
             "unread": float(not read),
+            "relevant": float(relevant),
         }
-        total = self.weight * value
-        return replace(e, reward=replace(e.reward, total=total, parts=parts, solved=e.solved))
+        paid = replace(e.reward, total=self.weight * value, parts=parts, solved=e.solved)
+        return replace(e, reward=paid, muted=e.muted or not read)
 
 
 @pl.stage
 class KeepChosen:
-    """Mutes all orders of a group but the best one, drawn at random among equals; all of them where the best is
-    less than `delta` above the worst.
+    """Mutes all orders of a group but the best one, drawn at random among equals, and all of them where the best
+    is less than `delta` above the worst. Messages that name no passage, and orders whose reply of the large reranker
+    was not read, are neither.
+
+    Args:
+        delta: the least difference.
+        worst: keeps the worst order too, drawn at random among equals, for a pair.
     """
 
     delta: float = 0.05
+    worst: bool = False
 
     async def __call__(self, ctx: pl.Context | None, key: pl.Key, group: pl.Group) -> pl.Group:
-        able = [
-            i
+        totals = {
+            i: e.total
             for i, e in enumerate(group.episodes)
-            if e.ok and e.reward is not None and e.facts.get("order")
-        ]
-        totals = [group.episodes[i].total for i in able]
-        chosen = -1
-        if totals and max(totals) - min(totals) >= self.delta > 0:
-            best = [i for i, x in zip(able, totals, strict=True) if x == max(totals)]
-            chosen = best[int(pl.rng_of((*key, "chosen")).integers(len(best)))]
+            if e.ok and not e.muted and e.reward is not None and e.facts.get("order")
+        }
+        high, low = max(totals.values(), default=0.0), min(totals.values(), default=0.0)
+        kept = set[int]()
+        if high - low >= self.delta > 0:
+            ends = {"chosen": high, "rejected": low} if self.worst else {"chosen": high}
+            for name, value in ends.items():
+                equal = [i for i, x in totals.items() if x == value]
+                kept.add(equal[int(pl.rng_of((*key, name)).integers(len(equal)))])
         episodes = tuple(
-            e if i == chosen else replace(e, muted=True) for i, e in enumerate(group.episodes)
+            e if i in kept else replace(e, muted=True) for i, e in enumerate(group.episodes)
         )
         return replace(group, episodes=episodes)

@@ -21,11 +21,12 @@ one of the texts), `level` of held-out rows, `split`, and `demonstration` for th
     sft                demonstrations with a rationale, options in the order of the data
     sft-answers        <answer>B.</answer> alone;  sft-shuffled the same in fresh orders
 
-Each arm trains from the start for `steps` steps on the same problems and answers the same held-out ones
+By default grpo and sft are compared; where the first row has no demonstration, sft-answers stands for sft, and the findings
+say so. Each arm trains from the start for `steps` steps on the same problems and answers the same held-out ones
 greedily: accuracy by level with intervals; accuracy without the pictures, and with those of another
-problem; how often the thought supports the option that is chosen (the last one that it names, or what a
-`judge` says, who does not see the answer); with `attended=N`, which share of their attention the tokens of
-N answers pay to pictures.
+problem; how often the thought supports the option that is chosen; with `attended=N`, which share of their attention
+the tokens of N answers pay to pictures. What a thought supports is for a `judge` to say, who does not see the answer. Without
+one it is the last option that the thought names and does not deny, a rough measure.
 
 The first-character rule pays for "Bowl" where B is right: the column "by the letter rule alone" counts such
 answers, and `strict=true` pays only for the letter, or the letter with its own option's text. The released
@@ -51,6 +52,9 @@ from palaestra.recipes.multimodal.seed_bench_r1.arms import (
     arms_of,
     by_imitation,
     by_reward,
+    steps_of,
+    tell_epochs,
+    with_rates,
 )
 from palaestra.recipes.multimodal.seed_bench_r1.exam import LevelExam, exam_of
 from palaestra.recipes.multimodal.seed_bench_r1.reading import ChoiceReward, gold_letter
@@ -60,6 +64,7 @@ ASK = (
     "Reason in <think></think>, then give the letter of one option in <answer></answer>, for example "
     "<think>the reasons</think><answer>B.</answer>"
 )
+AUTO = "auto"  # grpo and sft; sft-answers where nothing is demonstrated
 DATA = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgAQMAAABJtOi3AAAAA1BMVE"
 REST = "AAAADElEQVR42mNgGNwAAACgAAGO+7G0AAAAAElFTkSuQmCC"
 RED, BLUE, GREEN = (f"{DATA}{own}{REST}" for own in ("XIHh4WiPie", "UeHsjwPMb9", "UeoDwwqnPO"))
@@ -115,7 +120,7 @@ CARD = pl.Card(
                 "says which option a thought supports",
                 inert=None,
                 example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
-                otherwise="the option counts that the thought names last",
+                otherwise="the option counts that the thought names last and does not deny, a rough measure",
             ),
         ),
         shows="moved",
@@ -147,7 +152,8 @@ class SeedBenchR1:
     Args:
         rl: what the arms by rewards are trained with.
         sft: what those by imitation are trained with.
-        arms: with commas between them; "" = the model is measured alone.
+        arms: with commas between them; "" = the model is measured alone; "auto" = grpo and sft, or sft-answers where
+            the first row has no demonstration.
         tasks: held-out problems.
         choices: options of a question, at most.
         ask: stands behind the question; "" = nothing.
@@ -159,7 +165,7 @@ class SeedBenchR1:
 
     rl: pl.Recipe
     sft: pl.Recipe
-    arms: str = "grpo,sft-answers"
+    arms: str = AUTO
     tasks: int = 300
     choices: int = 4
     ask: str = ASK
@@ -177,18 +183,22 @@ class SeedBenchR1:
         pl.check_bounds("problems", self.tasks, least=1)
         pl.check_bounds("choices", self.choices, least=2, most=26)
         pl.check_bounds("attended", self.attended, least=0)
-        if unknown := [a for a in pl.studies.listed(self.arms) if a not in ARMS]:
+        if unknown := [a for a in pl.studies.listed(self.arms) if a not in (*ARMS, AUTO)]:
             raise pl.UserError(f"arms={unknown[0]}: the arms are {', '.join(ARMS)}")
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         tasks = AskedClips(ctx.bench.tasks, self.choices, self.ask)
         there = ctx.with_bench(replace(ctx.bench, tasks=tasks, reward=ChoiceReward(self.strict)))
-        names = pl.studies.listed(self.arms)
-        self._check(there, names)
+        names = self._checked(there)
         power = pl.studies.tell_power(there, self.tasks)
+        sft = with_rates(self.sft, steps_of(ctx, self.sft))
+        recipes = arms_of(self.rl, sft, self.strict)
+        trained_for = {
+            "arms by rewards": tell_epochs(there, self.rl, "rl_steps"),
+            "arms by imitation": tell_epochs(there, sft, "sft_steps"),
+        }
         exam = LevelExam(self.tasks, self.strict, self.controls, self.attended, self.judge)
         arms = [LevelArm("start", await exam_of(there, "start-exam", None, exam))]
-        recipes = arms_of(self.rl, self.sft, self.strict)
         for name in names:
             trained = await there.once(name, recipes[name])
             items = await exam_of(there, f"{name}-exam", trained.artifacts["policy"], exam)
@@ -197,8 +207,7 @@ class SeedBenchR1:
         rule = "the letter alone" if self.strict else "the first character of the answer"
         protocol = {
             "right": f"by {rule}; an answer without tags is wrong",
-            "arms by rewards": f"{self.rl.schedule.steps} steps of {self.rl.schedule.prompts} problems",
-            "arms by imitation": f"{self.sft.schedule.steps} steps of {self.sft.schedule.prompts} problems",
+            **trained_for,
             "power": power,
         }
         return pl.studies.publish(
@@ -206,20 +215,28 @@ class SeedBenchR1:
             replace(whole, question=self.question, protocol={**protocol, **whole.protocol}),
         )
 
-    def _check(self, ctx: pl.Context, names: list[str]) -> None:
-        """Raises UserError for problems that cannot be asked, before anything is trained."""
-        first = ctx.bench.tasks.task("train", pl.curriculum.first_number(ctx))
+    def _checked(self, ctx: pl.Context) -> list[str]:
+        """The arms. Raises UserError for problems that cannot be asked, before anything is trained."""
+        tasks = ctx.bench.tasks
+        first = tasks.task("train", pl.curriculum.first_number(ctx))
         gold_letter(first)
-        made = isinstance(getattr(ctx.bench.tasks, "tasks", None), pl.tasks.FileTasks)
-        if "sft" in names and made and not first.meta.get("demonstration"):
+        for i in pl.run.chosen_tasks(ctx.bench, self.tasks):
+            gold_letter(tasks.task("test", i))
+        made = isinstance(getattr(tasks, "tasks", None), pl.tasks.FileTasks)
+        shown = not made or bool(first.meta.get("demonstration"))
+        if self.arms.strip() == AUTO:
+            return ["grpo", "sft" if shown else "sft-answers"]
+        names = pl.studies.listed(self.arms)
+        if "sft" in names and not shown:
             raise pl.UserError(
                 "the arm sft imitates the column 'demonstration', and the first row has none; add it, or leave "
                 "the arm out, as arms=grpo,sft-answers"
             )
+        return names
 
 
 def build(
-    arms: str = "grpo,sft-answers",
+    arms: str = AUTO,
     problems: int = 300,
     choices: int = 4,
     ask: str = ASK,

@@ -120,6 +120,35 @@ def by_imitation(steps: int, prompts: int, lr: float) -> pl.Recipe:
     )
 
 
+def steps_of(ctx: pl.Context, recipe: pl.Recipe) -> int:
+    """How many steps an arm takes: what --steps says, else its own."""
+    return int(ctx.budget.get("steps") or recipe.schedule.steps)
+
+
+def with_rates(recipe: pl.Recipe, steps: int) -> pl.Recipe:
+    """The arm by imitation with the cosine and the tenth to warm up of `by_imitation` over other steps; as it is
+    where it has other rates.
+    """
+    optimiser: Any = recipe.learners["policy"].optimiser
+    rate = getattr(optimiser, "lr", None)
+    if not isinstance(rate, pl.Cosine) or optimiser.warmup != round(0.1 * rate.steps):
+        return recipe
+    fitted = replace(optimiser, lr=replace(rate, steps=steps), warmup=round(0.1 * steps))
+    return pl.vary(recipe, optimiser=fitted)
+
+
+def tell_epochs(ctx: pl.Context, recipe: pl.Recipe, option: str) -> str:
+    """What an arm is trained for, with the epochs that this is; of data of a known size it is said at the terminal."""
+    steps, prompts, size = steps_of(ctx, recipe), recipe.schedule.prompts, ctx.bench.tasks.size
+    line = f"{steps} steps of {prompts} problems"
+    if not size:
+        return line
+    line += f", {steps * prompts / size:.3g} epochs of the {size} in the data"
+    one = -(-size // prompts)
+    ctx.say(f"{line}; {option}={one} is one epoch" if one != steps else line)
+    return line
+
+
 def arms_of(rl: pl.Recipe, sft: pl.Recipe, strict: bool) -> Mapping[str, pl.Recipe]:
     """The recipe of each arm."""
 

@@ -9,10 +9,27 @@ import palaestra as pl
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|$)", re.DOTALL)
+ANSWERED = re.compile(r"<answer>.*?(?:</answer>|$)", re.DOTALL)
 # of the released code, which looks at the beginning of an answer alone
 FORM = re.compile(r"<think>.*?</think>\s*<answer>.*?</answer>", re.DOTALL)
 ALONE = re.compile(r"[(\[]?([A-Z])[)\]]?\s*[.:]?\s*(.*)", re.DOTALL)
-NAMED = re.compile(r"\b(?:option|answer|choice)\s*(?:is\s*)?[(\[]?([A-Z])\b|[(\[]([A-Z])[)\]]")
+BARE = re.compile(r"[(\[]?([A-Z])[)\]]?[.:]?")
+# "option B", "(B)", and a letter before its text or at the end of a sentence, as "B." and "not D:"
+NAMED = re.compile(
+    r"\b(?:option|answer|choice)\s*(?:is\s*)?(?:option\s*)?[(\[]?([A-Z])\b|[(\[]([A-Z])[)\]]|(?<!\w)([A-Z])(?=[.:,;]|\s*$)"
+)
+# what stands before an option that is denied; "have not poured" does not deny pouring
+DENIED = re.compile(
+    r"(?:(?<!have )(?<!has )(?<!had )(?<!did )\bnot|(?:ca|wo|is|was|are|do|does|would|could|should)n['’]t|\bcannot|\bnever"
+    r"|\bneither|\bnor|\binstead of|\brather than)\s+(?:(?!but\b)[\w'’]+\s+){0,3}(?:[(\[]?[A-Z][)\]]?[.:]?\s*)?[\"'“(\[]*$",
+    re.IGNORECASE,
+)
+# and what stands behind one
+REFUSED = re.compile(
+    r"[)\]\"'”]*(?:\s*\?\s*no\b|\s+(?:is|was)\s+(?:wrong|incorrect|impossible)"
+    r"|\s+(?:is not|isn['’]t|was not|wasn['’]t|cannot be|can['’]t be)\s+(?:the\s+)?(?:right|correct|answer|next|it)\b)",
+    re.IGNORECASE,
+)
 
 
 def first_letter(text: str) -> str:
@@ -36,24 +53,38 @@ def strict_letter(text: str, options: Sequence[str]) -> str:
 
 
 def supported_letter(thought: str, options: Sequence[str]) -> str:
-    """The option that a thought names last, by its text or as "option B" or "(B)"; "" where it names none.
-    Of options that end at one place the longer text counts.
+    """The option that a thought names last and does not deny, by its text or as "option B", "(B)" or "B."; "" where it
+    names none. Of options that end at one place the longer text counts. A rough measure, which knows no more of denial
+    than words like "not" in front of a name and "is wrong" behind it; a judge reads.
     """
+    bare = BARE.fullmatch(thought.strip())
+    if bare:
+        return bare[1] if bare[1] in LETTERS[: len(options)] else ""
     named = [
-        (m.end(), len(m[0]), m[1] or m[2])
+        (m, letter)
         for m in NAMED.finditer(thought)
-        if (m[1] or m[2]) in LETTERS[: len(options)]
+        if (letter := m[1] or m[2] or m[3]) in LETTERS[: len(options)]
     ]
     for letter, option in zip(LETTERS, options, strict=False):
         text = re.escape(option.strip().rstrip("."))
         mentions = re.finditer(rf"(?<!\w){text}(?!\w)", thought, re.IGNORECASE) if text else ()
-        named += [(m.end(), len(m[0]), letter) for m in mentions]
-    return max(named)[2] if named else ""
+        named += [(m, letter) for m in mentions]
+    meant = [(m.end(), len(m[0]), letter) for m, letter in named if not is_denied(thought, m)]
+    return max(meant)[2] if meant else ""
+
+
+def is_denied(thought: str, mention: re.Match[str]) -> bool:
+    """Whether the words around a mention say that it is not the one. "the answer is not B" is looked at from the B."""
+    start = next((mention.start(i) for i in range(1, 4) if mention.re is NAMED and mention[i]), mention.start())  # fmt: skip
+    before = DENIED.search(thought, max(0, start - 60), start)
+    return before is not None or REFUSED.match(thought, mention.end()) is not None
 
 
 def thought_of(text: str) -> str:
-    """What stands between the tags of the thought; "" without one."""
-    match = THOUGHT.search(text)
+    """What stands between the tags of the thought, an answer in it left out; "" without one. One that is not closed
+    ends with the text.
+    """
+    match = THOUGHT.search(ANSWERED.sub("", text))
     return match[1].strip() if match else ""
 
 
@@ -76,7 +107,8 @@ class ChoiceReward:
         strict: the letter has to stand alone; else the first character of the answer decides, as in the
             released code, so that "Bowl" is B.
         form: what the form <think>..</think><answer>..</answer> is worth beside it.
-        consistent: what a right answer is worth beside it whose thought names the chosen option last.
+        consistent: what a right answer is worth beside it whose thought names the chosen option last; a thought that
+            is a letter alone is not paid.
     """
 
     strict: bool = False
@@ -98,7 +130,8 @@ class ChoiceReward:
         """The reward with its parts; "lenient": right by its first character and not by the letter alone."""
         read = read_answer(text, task)
         right = read["strict"] if self.strict else read["first"]
-        consistent = bool(right and read["consistent"])
+        reasons = not BARE.fullmatch(read["thought"])
+        consistent = bool(right and read["consistent"] and reasons)
         total = right + self.form * read["form"] + self.consistent * consistent
         parts = {
             "right": float(right),

@@ -69,6 +69,7 @@ def report(arms: Sequence[LevelArm]) -> pl.studies.StudyReport:
         for level in levels
     }
     against = rivals(arms, levels)
+    names = [a.name for a in rival_arms(arms) or ()]
     numbers: dict[str, float | Interval] = {
         "moved": float(np.mean([a.differs(start) for a in others] or [0.0])),
         **{f"right_{a.name}": a.share() for a in arms},
@@ -83,7 +84,7 @@ def report(arms: Sequence[LevelArm]) -> pl.studies.StudyReport:
     return pl.studies.StudyReport(
         study="seed-bench-r1",
         question="",
-        findings=tell(arms, against, gains),
+        findings=tell(arms, against, gains, names),
         numbers=numbers,
         protocol={"intervals": f"of gains: {pairs} of them hold together with 95%"},
         tables=[level_table(arms, levels), control_table(arms)],
@@ -100,15 +101,19 @@ def controls(arms: Sequence[LevelArm]) -> list[str]:
     return [c for c in ("removed", "swapped") if arms[0].items and c in arms[0].items[0]]
 
 
-def rivals(arms: Sequence[LevelArm], levels: Sequence[str]) -> dict[str, Interval]:
-    """By how much grpo is better than sft, by level; where one of them is not there, grpo-fixed and
-    sft-answers stand for it.
-    """
+def rival_arms(arms: Sequence[LevelArm]) -> tuple[LevelArm, LevelArm] | None:
+    """grpo and sft; where one of them is not there, grpo-fixed and sft-answers stand for it."""
     by = {a.name: a for a in arms}
     paid = by.get("grpo") or by.get("grpo-fixed")
     imitated = by.get("sft") or by.get("sft-answers")
-    if paid is None or imitated is None:
+    return (paid, imitated) if paid and imitated else None
+
+
+def rivals(arms: Sequence[LevelArm], levels: Sequence[str]) -> dict[str, Interval]:
+    """By how much the first of `rival_arms` is better than the second, by level."""
+    if (both := rival_arms(arms)) is None:
         return {}
+    paid, imitated = both
     level = 1 - 0.05 / len(levels)
     return {
         x: pl.stats.paired_share_difference(imitated.right(x), paid.right(x), level) for x in levels
@@ -123,13 +128,18 @@ def tell(
     arms: Sequence[LevelArm],
     against: Mapping[str, Interval],
     gains: Mapping[tuple[str, str], Interval],
+    rivals: Sequence[str],
 ) -> list[str]:
     """The findings as sentences, the answer first."""
     lines = list[str]()
     for level, x in against.items():
         said = "better than" if x.low > 0 else "worse than" if x.high < 0 else "not seen to differ from"  # fmt: skip
         where = f" at level {level}" if level else ""
-        lines.append(f"Reinforcement learning is {said} imitation{where}: {points(x)}.")
+        paid, imitated = rivals
+        what = "imitation" if imitated == "sft" else "imitation of the letters alone"
+        lines.append(
+            f"Reinforcement learning ({paid}) is {said} {what} ({imitated}){where}: {points(x)}."
+        )
     for a in arms[1:]:
         told = [f"{points(x)}{f' at level {v}' if v else ''}" for (n, v), x in gains.items() if n == a.name]  # fmt: skip
         lines.append(f"Against the start, {a.name}: {'; '.join(told)}.")
