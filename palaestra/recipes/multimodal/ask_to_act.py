@@ -95,7 +95,7 @@ CARD = pl.Card(
         ),
         shows="part/useful",
         off={"useful": 0.0},
-        own={"samples": 4, "schedule.prompts": 4, "exam": 0, "turns": 6},
+        own={"samples": 4, "schedule.prompts": 3, "exam": 0, "turns": 6, "collect.links.0.temperature": 20.0},
     ),
     use="It helps where instructions leave open which of several things is meant, and somebody can be asked; where a "
     "guess can be taken back cheaply, asking is rarely worth its cost.",

@@ -40,6 +40,9 @@ calls, the large reranker has 0.62. The small one without it has 0.76: it loses 
 and nothing brings it back. The adjuster's order is no ranking (0.44, 0.45), and it is learned for one reranker: one with
 the opposite bias has 0.78 in the small reranker's order and 0.55, 0.54 in the adjuster's.
 
+The numbers after DPO, and of its orders, are from pairs whose chosen order was the last drawn of the best, and whose rejected
+one the first of the worst; they were not measured again since the ends are drawn at random among equals.
+
 Without the bias (`late=0`, one seed) no order differs from another, no pair is made, and all of them have 0.72. That is less than
 0.77: this large reranker errs so often that its bias, once it is known, is a way to tell it what the adjuster knows.
 """

@@ -147,7 +147,7 @@ class OrderExam:
         self, ctx: Any, task: pl.Task, first: list[tuple[str, str]]
     ) -> dict[str, float]:
         """The large reranker by windows over all candidates, and what it costs."""
-        counted = CountedAsks(ctx)
+        counted: Any = CountedAsks(ctx)  # which asks, and is no whole run
         window, stride = self.pre.window, self.pre.stride
         order, _ = await pl.judges.rank_windows(
             counted,
