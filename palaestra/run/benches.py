@@ -193,6 +193,7 @@ def from_data(
         max_frames=frames,
         instruction=instruction,
         by_line=splits_by_line(recipe),
+        by_picture=splits_by_picture(recipe),
     )
     judge: RewardFn | None = None
     if reward:
@@ -208,6 +209,23 @@ def from_data(
 def splits_by_line(recipe: Any) -> bool:
     """Whether some draw of the recipe, or of a pipeline's parts, asks for that."""
     return any(isinstance(part, SplitsByLine) and part.splits_by_line for _, part in walk(recipe))
+
+
+def splits_by_picture(recipe: Any) -> bool:
+    """Whether some part of the recipe, or of a pipeline, asks for that."""
+    return any(
+        isinstance(part, SplitsByPicture) and part.splits_by_picture for _, part in walk(recipe)
+    )
+
+
+@runtime_checkable
+class SplitsByPicture(Protocol):
+    """What measures pictures that no record of training shows: of a file without a split of its own,
+    all records with the same pictures are held out together.
+    """
+
+    @property
+    def splits_by_picture(self) -> bool: ...
 
 
 @runtime_checkable

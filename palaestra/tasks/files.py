@@ -46,7 +46,7 @@ from palaestra.tasks.phrasing import ask_for_form
 from palaestra.tasks.picture_data import READ, digests, place_pictures
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
-from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, held_out_mask
+from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, held_out_mask, marked_split
 from palaestra.tasks.sources import name_of, open_records
 from palaestra.tasks.tool_data import notes_on_tools, read_tools
 from palaestra.types import Message, Task, seed_of, stage
@@ -71,7 +71,8 @@ class FileTasks:
     fault; `longest`: tokens of the prompts that a run uses, 0 = any; `omissions`: numbers of
     records that are no tasks, by split; `instruction`: what stands behind their prompts, see
     `Recipe`; `by_line`: whether a record is held out follows from its own prompt alone; `shown`:
-    columns that a world shows beside the prompt, so that records which differ in one are different.
+    columns that a world shows beside the prompt, so that records which differ in one are different;
+    `by_picture`: all records with the same pictures are held out together.
     """
 
     path: str
@@ -87,6 +88,7 @@ class FileTasks:
     shown: tuple[str, ...] = ()
     max_pixels: int = 0  # of a picture, which is made smaller; 0 = a million
     max_frames: int = field(default=0, repr=False)  # of a video; 0 = 16
+    by_picture: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.path))
@@ -176,7 +178,7 @@ class FileTasks:
     def splits(self) -> Mapping[str, SplitRecords]:
         """The records of each split, less the omissions."""
         where = (self.path, self.test, self.answers, os.getcwd(), self.columns, self.skip)
-        how = (*where, self.by_line, self.shown, self.max_pixels, self.max_frames)
+        how = (*where, self.by_line, self.shown, self.max_pixels, self.max_frames, self.by_picture)
         return load(*how) if not self.omissions else load_without(self.omissions, *how)
 
 
@@ -204,12 +206,14 @@ class SplitRecords:
 @dataclass(frozen=True)
 class Scan:
     """What one pass over records found, of those that are not left out. row_N are their numbers;
-    split_N is 1 for test, 0 for train, -1 where nothing is said.
+    picture_N are hashes of their pictures, or of the prompt where there is none; split_N is 1 for
+    test, 0 for train, -1 where nothing is said.
     """
 
     records: Converted
     row_N: np.ndarray
     prompt_N: np.ndarray
+    picture_N: np.ndarray
     split_N: np.ndarray
     choices: bool
     answered: bool
@@ -236,6 +240,7 @@ class Scan:
 def load(
     path: str, test: str, answers: bool, folder: str, columns: str = "", skip: str = "",
     by_line: bool = False, shown: tuple[str, ...] = (), pixels: int = 0, frames: int = 0,
+    by_picture: bool = False,
 ) -> Mapping[str, SplitRecords]:  # fmt: skip
     """Reads and checks every record once, and decides who is held out. `folder` is where relative
     paths start.
@@ -257,7 +262,8 @@ def load(
         check_same_cut(rows.records, held.records)
         return {"train": rows.part(rows.everything), "test": held.part(held.everything)}
     marked = (rows.split_N >= 0).any()
-    test_N = rows.split_N == 1 if marked else held_out_mask(path, rows.prompt_N, by_line)
+    of, apart_N = ("picture", rows.picture_N) if by_picture else ("prompt", rows.prompt_N)
+    test_N = rows.split_N == 1 if marked else held_out_mask(path, apart_N, by_line, of)
     for split, chosen_N in (("train", ~test_N), ("test", test_N)):
         if not chosen_N.any() and not (by_line and split == "test"):
             raise UserError(
@@ -287,10 +293,11 @@ def scan(
     shown: tuple[str, ...] = (), pixels: int = 0, frames: int = 0,
 ) -> Scan:  # fmt: skip
     """One pass: every record is checked and looked at for silent faults, and what the split needs is
-    kept (42 bytes a record).
+    kept (50 bytes a record).
     """
     converted = convert(records, columns, answers, pixels, frames)
     prompts, ids, splits, answered = array("Q"), array("Q"), array("b"), array("b")
+    pictures = array("Q")
     rows, choices, tools = array("q"), False, set[str]()
     seen, faults = Preflight(exact=answers), RecordFaults()
     for i, record in enumerate(with_notes(each_record(converted), records.path, len(records))):
@@ -298,7 +305,7 @@ def scan(
             if isinstance(record, UserError):
                 raise record
             task = build(record, converted.where(i), converted.label(i), answers, converted.reading)
-            split = _split(record, converted.where(i), converted.reading)
+            split = marked_split(record, converted.where(i), converted.reading)
         except UserError as error:
             faults.add(converted.where(i), error)
             continue
@@ -306,6 +313,7 @@ def scan(
         beside = (str(task.meta.get(column, "")) for column in shown)
         said = (x for m in task.prompt for x in (m.role, m.content, *digests((m,))))
         prompts.append(seed_of(("prompt", *said, *beside)))
+        pictures.append(seed_of(("pictures", *d)) if (d := digests(task.prompt)) else prompts[-1])
         ids.append(seed_of((task.id,)))
         splits.append(split)
         answered.append(task.answer is not None)
@@ -324,7 +332,7 @@ def scan(
     _check_all_or_none(converted, "split", split_N >= 0, row_N)
     if answers:
         _check_all_or_none(converted, "answer", np.array(answered, np.bool_), row_N)
-    prompt_N = np.array(prompts)
+    prompt_N, picture_N = np.array(prompts), np.array(pictures)
     notes = (
         *converted.reading.notes,
         *filter(None, (note,)),
@@ -335,16 +343,8 @@ def scan(
             lambda i: task_of(converted, rows[i], answers=answers),
         ),
     )
-    reasons, has_answers = tuple(faults.reasons), bool(answered[0])
-    return Scan(converted, row_N, prompt_N, split_N, choices, has_answers, notes, reasons)
-
-
-def _split(record: Record, where: str, reading: ColumnMap) -> int:
-    """1 for test, 0 for train, -1 where nothing is said."""
-    split = record.get("split")
-    if split not in (None, "train", "test"):
-        raise UserError(f"{where}: {reading.name('split')} is {split!r}; write 'train' or 'test'")
-    return {None: -1, "train": 0, "test": 1}[split]
+    said = (choices, bool(answered[0]), notes, tuple(faults.reasons))
+    return Scan(converted, row_N, prompt_N, picture_N, split_N, *said)
 
 
 def _check_unique(records: Converted, id_N: np.ndarray, row_N: np.ndarray) -> None:

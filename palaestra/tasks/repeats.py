@@ -10,7 +10,8 @@ import numpy as np
 
 from palaestra.abilities import Warns, split_size
 from palaestra.errors import Fault, UserError
-from palaestra.tasks.records import Listed, Records
+from palaestra.tasks.columns import ColumnMap
+from palaestra.tasks.records import Listed, Record, Records
 from palaestra.types import Tasks
 
 REPEAT_WARNING = "the accuracy is not one on new problems alone"
@@ -59,23 +60,33 @@ def check_rows(path: str, records: Records) -> None:
         raise nothing_to_hold_out(path, len(records))
 
 
-def held_out_mask(path: str, prompt_N: np.ndarray, by_line: bool = False) -> np.ndarray:
+def marked_split(record: Record, where: str, reading: ColumnMap) -> int:
+    """What a record's column `split` says: 1 for test, 0 for train, -1 where nothing."""
+    split = record.get("split")
+    if split not in (None, "train", "test"):
+        raise UserError(f"{where}: {reading.name('split')} is {split!r}; write 'train' or 'test'")
+    return {None: -1, "train": 0, "test": 1}[split]
+
+
+def held_out_mask(
+    path: str, prompt_N: np.ndarray, by_line: bool = False, of: str = "prompt"
+) -> np.ndarray:
     """[N] whether a record is held out: the prompts with the smallest hashes, so equal prompts stay
-    together. `by_line`: those below a tenth of all hashes of 63 bits, so that no other record
+    together; or what else the hashes are `of`. `by_line`: those below a tenth of all hashes of 63 bits, so that no other record
     decides; then it may be none.
     """
     if by_line:
         return prompt_N < np.uint64(HELD_OUT_SHARE * 2**63)
     unique = np.unique(prompt_N)
     if len(unique) < 2:
-        raise nothing_to_hold_out(path, len(prompt_N))
+        raise nothing_to_hold_out(path, len(prompt_N), of)
     n = min(max(1, round(HELD_OUT_SHARE * len(unique))), HELD_OUT_MOST)
     return prompt_N <= unique[n - 1]
 
 
-def nothing_to_hold_out(path: str, n: int) -> UserError:
-    """What is said of `n` records that share their prompt."""
-    what = "1 record" if n == 1 else f"{n:,} records with one and the same prompt"
+def nothing_to_hold_out(path: str, n: int, of: str = "prompt") -> UserError:
+    """What is said of `n` records that share their prompt, or what else `of` says."""
+    what = "1 record" if n == 1 else f"{n:,} records with one and the same {of}"
     return UserError(
         f"{path}: {what}, so nothing can be held out; add records, or give --test-data"
     )

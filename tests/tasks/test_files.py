@@ -10,18 +10,21 @@ from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 
+import palaestra
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from palaestra.errors import UserError
+from palaestra.run.benches import splits_by_picture
 from palaestra.store.codec import decode, encode
 from palaestra.tasks import records
 from palaestra.tasks.columns import LOOKED_AT
 from palaestra.tasks.files import FileTasks, first_tasks, load
 from palaestra.tasks.records import Rows
 from palaestra.tasks.repeats import caveat
+from PIL import Image
 
 GOOD = [{"prompt": f"What is {i} + 1?", "answer": i + 1, "source": "made", "level": i % 3} for i in range(40)]
 HELD = (15, 18, 22, 36)  # the answers of the prompts with the smallest hashes, on every machine
@@ -182,6 +185,23 @@ def test_equal_prompts_stay_together(tmp_path_factory, numbers):
 def test_a_tenth_of_the_different_prompts_is_held_out(tmp_path):
     path = write(tmp_path, "d.jsonl", [{"prompt": f"p{i % 20}", "answer": i} for i in range(100)])
     assert (FileTasks(path).size, FileTasks(path).test_size) == (90, 10)
+
+
+def test_records_of_one_picture_are_held_out_together(tmp_path):
+    """Ten pictures with six questions each: by prompt nearly every picture is in both splits, by picture none."""
+    for i in range(10):
+        Image.new("RGB", (4, 4), (i, 0, 0)).save(tmp_path / f"{i}.png")
+    rows = [{"prompt": f"q{i}?", "image": f"{i % 10}.png", "chosen": "a", "rejected": "b"} for i in range(60)]
+    path = write(tmp_path, "d.jsonl", rows)
+    shown = lambda tasks, split, n: {tasks.task(split, i).prompt[0].pictures[0].digest for i in range(n)}
+    for apart in (False, True):
+        tasks = FileTasks(path, answers=False, by_picture=apart)
+        train, test = shown(tasks, "train", tasks.size), shown(tasks, "test", tasks.test_size)
+        assert (tasks.size, tasks.test_size) == (54, 6) and bool(train & test) != apart
+    one = write(tmp_path, "e.jsonl", [{**r, "image": "0.png"} for r in rows])
+    with pytest.raises(UserError, match="60 records with one and the same picture"):
+        FileTasks(one, answers=False, by_picture=True)
+    assert splits_by_picture(palaestra.recipe("pivot")) and not splits_by_picture(palaestra.recipe("dpo"))
 
 
 def test_at_most_500_are_held_out(tmp_path):

@@ -152,12 +152,134 @@ def test_a_probe_reads_what_is_there_and_not_what_is_not():
 def test_findings_compare_the_same_pictures():
     """DPO reads 8 of 10 and SFT 4 of 10, never one that DPO does not; where a gradient is 0 the pair is left out."""
     sft = {"probe_x": [True] * 4 + [False] * 6, "ranked": [True] * 10, "nll": [1.0], "moved": 0.1, "kinds": ["k"] * 10}
+    sft = {**sft, "answered": [True] * 10, "by_encoder": [0.0]}
     dpo = {**sft, "probe_x": [True] * 8 + [False] * 2, "moved": 0.2}
     sft, dpo = {**sft, "local": [0.1, None, 0.3], "area": [0.2]}, {**dpo, "local": [0.3, 0.9, 0.4], "area": [0.2]}
     numbers = findings.numbers_of({"start": {**sft, "moved": 0.0}, "sft": sft, "dpo": dpo}, {})
     assert numbers["encoder_moved"] == 0.2 and numbers["probe_x_dpo"].mean == pytest.approx(0.8)
     assert numbers["localisation_dpo_less_sft"].mean == pytest.approx(0.15)
     assert numbers["probe_x_dpo_less_sft"].mean > 0.2 and numbers["ranked_dpo_less_sft"].mean == pytest.approx(0)
+
+
+PALE = {"answered": [False] * 20, "ranked": [True] * 20, "nll": [1.0], "moved": 0.0, "kinds": ["a", "b"] * 10}
+PALE = {**PALE, "by_encoder": [0.0] * 20}
+
+
+def test_dpo_is_compared_with_imitation_of_both_and_with_a_random_rejected_reply():
+    """DPO answers all 20, random 19, and the others none."""
+    dpo = {**PALE, "answered": [True] * 20, "by_encoder": [0.5, 1.5] * 10}
+    random = {**PALE, "answered": [False, *[True] * 19]}
+    looks = {"start": PALE, "sft": PALE, "both": PALE, "dpo": dpo, "random": random}
+    numbers = findings.numbers_of(looks, {"dpo": dpo})
+    for other, gap in (("sft", 1.0), ("both", 1.0), ("random", 1 / 20)):
+        a = [float(x) for x in looks[other]["answered"]]
+        assert numbers[f"answered_dpo_less_{other}"] == pl.stats.paired_share_difference(a, [1.0] * 20)
+        assert np.mean(dpo["answered"]) - np.mean(a) == pytest.approx(gap)
+    told = " ".join(findings.tell(numbers, looks, {}))
+    assert "DPO is above SFT in questions answered right" in told
+    assert "DPO is not told apart from DPO with a random rejected reply in questions answered right" in told
+    assert numbers["margin_by_encoder"] == 1.0 and numbers["answered_on_dpo"].mean == 1
+    alone = findings.numbers_of({"start": PALE, "frozen": PALE}, {})
+    assert alone["margin_by_encoder"] == 0 and not any("less" in k for k in alone)
+    # where SFT alone moved the encoder, nothing was compared
+    assert (
+        findings.numbers_of({"start": PALE, "sft": {**PALE, "moved": 9.0, "by_encoder": [3.0]}}, {})[
+            "margin_by_encoder"
+        ]
+        == 0
+    )
+
+
+def test_answers_are_told_by_the_kind_of_question():
+    look_ = {**PALE, "answered": [True, True, True, False] * 5}
+    numbers = findings.numbers_of({"start": PALE, "sft": look_}, {"sft": look_})
+    shares = {k: numbers[k].mean for k in ("answered_sft", "answered_a_sft", "answered_b_sft", "answered_b_on_sft")}
+    assert shares == {"answered_sft": 0.75, "answered_a_sft": 1.0, "answered_b_sft": 0.5, "answered_b_on_sft": 0.5}
+    (table,) = findings.kind_table({"sft": look_})
+    assert list(table.columns)[1:] == ["a", "b"]
+    assert findings.kind_table({"sft": {**look_, "kinds": ["a"] * 20}}) == []
+
+
+def scene_at(i):
+    return Scenes().task("train", i)
+
+
+class Leaking:
+    """Six training items; of four held-out ones the first and the third show a picture of training."""
+
+    name, size, test_size = "leaking", 6, 4
+
+    def __init__(self, **meta):
+        self.meta = meta
+
+    def task(self, split, index):
+        own = scene_at({0: 5, 1: 20, 2: 0, 3: 21}[index] if split == "test" else index)
+        meta = {**own.meta, **self.meta} if split == "test" else own.meta
+        return replace(own, id=f"{split}-{index}", meta=meta)
+
+
+def test_no_item_is_measured_whose_picture_training_shows(context):
+    ctx = context("scenes")
+    leaking = ctx.with_bench(replace(ctx.bench, tasks=Leaking()))
+    assert look.unseen_numbers(leaking, 4) == {"numbers": [1, 3], "dropped": 2}
+    assert look.unseen_numbers(leaking, 1) == {"numbers": [1], "dropped": 1}
+    assert [x.task.id for x in look.read_items(leaking, 1, "test", (1, 3))] == ["test-1", "test-3"]
+    for rejected in (None, " "):
+        without = ctx.with_bench(replace(ctx.bench, tasks=Leaking(rejected=rejected)))
+        with pytest.raises(UserError, match="'test-1' has no text in `rejected`, the reply that is worse"):
+            look.unseen_numbers(without, 4)
+
+    class Known(Leaking):
+        def task(self, split, index):
+            return super().task("train", index)
+
+    with pytest.raises(UserError, match="each of the 4 held-out items shows a picture of training"):
+        look.unseen_numbers(ctx.with_bench(replace(ctx.bench, tasks=Known())), 4)
+
+
+def test_greedy_answers_are_judged_by_the_chosen_reply(context):
+    """A model is asked greedily, so what it says is what a sample without temperature says, and that is right."""
+    ctx = context("scenes")
+    ctx.model("policy").add_eyes()
+    task = scene_at(0)
+    sample = pl.Sample(n=1, temperature=0.0)
+    group = asyncio.run(sample(ctx, ("x",), pl.Group(task=task)))
+    said = pl.response_text(group.episodes[0])
+    assert said.strip()
+    own = replace(task, meta={**task.meta, "chosen": said})
+    ctx = context("scenes")
+    ctx.model("policy").add_eyes()
+    assert asyncio.run(look.greedy_right(ctx, [own, task])) == [True, False]
+
+
+def test_the_part_of_the_margin_that_is_the_encoders(context):
+    """With the encoder of another model the sums are that model's where nothing else differs; behind, all is as before."""
+    one, two = context("scenes"), context("scenes")
+    for ctx in (one, two):
+        ctx.model("policy").add_eyes()
+    changed = pl.models.encoder_weights(two.model("policy"))
+    with torch.no_grad():
+        for p in changed.values():
+            p.mul_(1.5)
+    groups = [look.recorded_pair(one, scene_at(i)) for i in range(3)]
+    before, other = look.reply_sums(one, groups), look.reply_sums(two, groups)
+    with look.encoder_of(two.model("policy"), one.model("policy")):
+        assert look.reply_sums(one, groups) == other != before
+    assert look.reply_sums(one, groups) == before
+
+
+def test_a_model_without_eyes_is_told_of(context, tmp_path):
+    from palaestra.recipes.multimodal.pivot import program
+
+    said = []
+    ctx = context("scenes")
+    ctx.say, ctx.out = said.append, tmp_path
+    for new in (1, 0):
+        result = asyncio.run(program.KeepStart().run(ctx))
+        assert result.metrics == {"new_eyes": new}
+    assert len(said) == 1 and "sees no pictures, so it got new eyes, which are not trained" in said[0]
+    report = findings.report("q", {"start": PALE}, {}, {}, {}, [program.NEW_EYES])
+    assert report.findings[0] == program.NEW_EYES
 
 
 def test_scenes_are_as_they_are_described():

@@ -139,6 +139,17 @@ def test_blobs_deceive_the_first_program_and_not_the_second():
     assert detector.score(asked, nothing) == 0 and detector.things_in(nothing) == []
 
 
+def test_no_picture_is_paid_for_what_it_lacks_alone():
+    """A wholly red picture has no red thing, as its ground is none, and is no picture without red either."""
+    none = [{"colour": "red", "count": 0}]
+    flooded = np.full((8, 8, 3), INK["red"], np.uint8)
+    assert detector.passed(none, flooded) == [False] and detector.passed(none, blobs(("blue", 1, 1))) == [True]
+    assert detector.passed(none, blobs(("red", 1, 1))) == [False]
+    with pytest.raises(UserError, match="nothing but counts of 0, which an empty picture passes"):
+        detector.check_tests(none, "a")
+    assert len(detector.check_tests([*none, {"colour": "blue", "count": 1}], "a")) == 2
+
+
 def test_tests_that_are_none():
     for given in (None, [], "2 red", [{"colour": "red"}], [{"colour": "mauve", "count": 1}], [{"count": 1}]):
         with pytest.raises(UserError, match=r"a: "):
@@ -206,7 +217,7 @@ def folder(fitted, tmp_path_factory, train):
     return str(made)
 
 
-def test_a_reply_is_judged_as_a_picture(folder, fitted):
+def test_a_reply_is_judged_as_a_picture(folder, fitted, monkeypatch):
     task = Grids().task("train", 3)
     gold = tokens.spell_tokens(fitted["nested"].encode(pictures("train", 4))[3])
     judge = lambda text: tokens.DecodedPicture(folder).judge(text, task)
@@ -215,6 +226,14 @@ def test_a_reply_is_judged_as_a_picture(folder, fitted):
     first = gold[: gold.index(">") + 1]
     for text in ("", gold[len(first) :], gold + first, f"a picture {gold}", gold.replace("<v", "<w"), gold + "."):
         assert judge(text).total == 0 and judge(text).parts["whole"] == 0
+    # a speck pays by the first program, and by the second one only where things are as large
+    one = Task(id="s", prompt=(), answer=None, meta={"shows": [{"colour": "red", "count": 1}]})
+    monkeypatch.setattr(tokens, "decode_text", lambda text, tokenizer: blobs(("red", 1, 1)))
+    loose, strict = (tokens.DecodedPicture(folder, strict=s).judge(gold, one) for s in (False, True))
+    assert (loose.total, strict.total, strict.solved) == (1, 0, False)
+    assert loose.parts == strict.parts == {"whole": 1.0, "loose": 1.0, "strict": 0.0}
+    assert selftok.build(strict=True).strict and not selftok.build().strict
+    monkeypatch.undo()
     far = gold.replace(first, "<v64>", 1)  # a code that is not there
     padded = gold.replace(first, first.replace("<v", "<v0"), 1)
     assert judge(far).parts["whole"] == 0 and judge(padded).parts["whole"] == 0
@@ -254,12 +273,63 @@ def test_the_price_of_a_reward():
     """.3 for 2 nats is .15 a nat; below a hundredth of a nat no price is named."""
     assert findings.gain_per_nat(0.4, 0.7, 2.0) == pytest.approx(0.15)
     assert np.isnan(findings.gain_per_nat(0.4, 0.7, 0.001))
-    exam = {"reward": [0.5, 0.5], "strict": [0.5, 0.5], "whole": [1.0], "kl": []}
-    hacked = {"reward": [1.0, 1.0], "strict": [0.5, 0.5], "whole": [1.0], "kl": [2.0, 2.0]}
+    exam = {"reward": [0.5, 0.5], "strict": [0.5, 0.5], "whole": [1.0], "kl": [], "prompt": [0, 1]}
+    hacked = {"reward": [1.0, 1.0], "strict": [0.5, 0.5], "whole": [1.0], "kl": [2.0, 2.0], "prompt": [0, 1]}
     arms = {"nested": {"tokens": {"error": 0.1, "cells": 0.9}, "before": exam, "after": hacked}}
     numbers = findings.numbers_of(arms)
-    assert numbers["gain_per_nat_nested"] == pytest.approx(0.25) and numbers["kl_nested"] == 2
+    price = numbers["gain_per_nat_nested"]
+    assert (price.mean, price.low, price.high, price.n) == pytest.approx((0.25, 0.25, 0.25, 2))
+    assert numbers["kl_nested"] == 2 and not any("clean test" in line for line in findings.findings(numbers, arms))
     assert any("for blobs" in line for line in findings.findings(numbers, arms))
+    # paid by the second program, nothing is gained; where it falls, the loss is named
+    assert findings.numbers_of(arms, strict=True)["gain_per_nat_nested"].mean == 0
+    arms["nested"]["after"] = {**hacked, "strict": [0.2, 0.2]}
+    told = findings.findings(findings.numbers_of(arms), arms)
+    assert any("nested loses 0.300 of the 0.500 that its prior has" in line for line in told)
+
+
+def test_nested_against_shuffled_is_the_test_and_samples_of_a_prompt_are_one():
+    """Two samples of each prompt that agree say no more than one: the interval is that of ten numbers."""
+    prompts = [i for i in range(10) for _ in range(2)]
+    twice = lambda values: [x for x in values for _ in range(2)]
+    base = {"strict": [0.0] * 20, "whole": [1.0] * 20, "prompt": prompts}
+    before = {**base, "reward": [0.0] * 20, "kl": []}
+    gains = {"nested": [0.5, 0.7] * 5, "shuffled": [0.1, 0.3] * 5, "spatial": [0.0, 1.0] * 5}
+    arms = {
+        n: {"tokens": {"cells": 1.0}, "before": before, "after": {**base, "reward": twice(x), "kl": [2.0] * 20}}
+        for n, x in gains.items()
+    }
+    numbers = findings.numbers_of(arms)
+    assert numbers["reward_spatial"] == pl.stats.mean_interval([0.0, 1.0] * 5)
+    clean = numbers["gain_per_nat_nested_less_shuffled"]
+    # the same prompts are drawn for both, and there the gap is always .4 for 2 nats
+    assert (clean.mean, clean.low, clean.high, clean.n) == pytest.approx((0.2, 0.2, 0.2, 10))
+    spatial = numbers["gain_per_nat_spatial"]
+    assert spatial.mean == pytest.approx(0.25) and 0.05 < spatial.low < 0.15 and 0.35 < spatial.high < 0.45
+    lines = findings.findings(numbers, arms)
+    assert lines[0].startswith("The clean test of order") and "more than that of shuffled" in lines[0]
+    assert any("Nested against shuffled is the clean test" in t.note for t in findings.report("q", arms).tables)
+
+
+def captioned(prompt, count, shade=0):
+    return tokens.Captioned(prompt, np.full((2, 2, 3), shade, np.uint8), [{"colour": "red", "count": count}])
+
+
+def test_a_problem_is_never_in_both_splits_whatever_its_picture():
+    """40 pictures with 6 captions: the picture is not shown, so the caption with its tests is the problem."""
+    records = [captioned(f"{i % 6} red", i % 6 + 1, i) for i in range(40)]
+    train, test, note = tokens.part_prompts(records[4:], records[:4])
+    ask = lambda some: {(r.prompt, r.tests[0]["count"]) for r in some}
+    assert train and test and not ask(train) & ask(test)
+    assert len(ask(test)) == 1 and "4 of the 4 held-out problems" in note  # a tenth of six, at least one
+    # the same words with other tests are another problem, and splits without one in common stay
+    a, b = [captioned("red", 1)], [captioned("red", 2)]
+    assert tokens.part_prompts(a, b) == (a, b, "")
+    # problems of the test alone are enough: what is trained leaves the exam, and training keeps all
+    train, test, _ = tokens.part_prompts([captioned("a", 1)], [captioned("a", 1), captioned("b", 1)])
+    assert (ask(train), ask(test)) == ({("a", 1)}, {("b", 1)})
+    with pytest.raises(UserError, match="one and the same picture"):
+        tokens.part_prompts(a, a)
 
 
 def test_examples_of_the_card_are_pictures_that_show_what_they_say():

@@ -16,8 +16,17 @@ Then each model's encoder is detached and frozen. What the projector would take 
     probe          a linear (logistic) probe of the mean over patches names each of the picture's `traits`
     segmentation   one of single patches names the thing that a patch shows, by `boxes`
     localisation   sum over patches in the box |g| / sum over all patches |g|,  g = d(-log p(y_c)) / d feature
+    by encoder     log p(y_c) - log p(y_r), less the same with the start's encoder put back, in nats
 
-The last is ours, a number for the paper's gradient maps; its chance level is the box's share of the picture. Probes
+Beside that stands what the whole model makes of held-out items:
+
+    answered       whether its greedy answer is y_c but for case and white space, in all and by the column `domain`
+    ranked         p(y_c) > p(y_r), which is what dpo learns from and sft does not: no fair comparison of these two
+
+Localisation is ours, a number for the paper's gradient maps; its chance level is the box's share of the picture. DPO
+is compared with sft, both and random item by item; where it does not beat random, the gain is not the comparison's.
+All rows of a file with the same picture are held out together, and of a split of your own no item is measured whose
+picture training shows. Long replies are hardly ever repeated word for word: `answered` is for short ones. Probes
 are those of the package, a convex problem with one minimum; the ridge is chosen for every model alike among four on
 a fifth of the fitted pictures. At last the recipe: the encoder is put, frozen, on a model that has not seen it
 (`fresh`, else the start with its own projector and language part), first the projector alone learns, then projector and
@@ -115,7 +124,7 @@ CARD = pl.Card(
                 otherwise="the only box, where there is one",
             ),
         ),
-        shows="encoder_moved",
+        shows="margin_by_encoder",
         off={"arms": "frozen"},
         own={"arms": "sft,dpo", "attach": "dpo", "prompts": 2, "fitted": 6, "held": 2},
     ),
@@ -126,6 +135,12 @@ CARD = pl.Card(
         "tells DPO from SFT there.",
         "ImageNet, a segmentation data set and the paper's benchmarks are not here: probes read `traits` and `boxes` "
         "of your own pictures.",
+        "Both stages on the fresh model imitate the chosen replies of the same file: captions for the projector and "
+        "instructions for the tuning cannot be given. Without `fresh` that model is the start, whose language part was made "
+        "with this encoder.",
+        "Replies are judged by the chosen one alone: long replies that say the same in other words count as wrong.",
+        "A gradient is told as a number; no map of it is drawn.",
+        "One run is one seed: intervals are over its items.",
         "Alignment of vision and language representations across model sizes is not measured.",
         "Patches are probed and gradients located only where they are one grid: not for pictures that a processor "
         "cuts into tiles, such as Idefics 3 and LLaVA-OneVision do with large ones.",

@@ -84,10 +84,20 @@ def plain(text: str) -> str:
 
 def chosen_of(task: pl.Task) -> str:
     """Raises UserError for a task without a chosen reply."""
-    text = task.meta.get("chosen")
+    return reply_of(task, "chosen", "better")
+
+
+def rejected_of(task: pl.Task) -> str:
+    """Raises UserError for a task without a rejected reply."""
+    return reply_of(task, "rejected", "worse")
+
+
+def reply_of(task: pl.Task, column: str, what: str) -> str:
+    """A recorded reply. Raises UserError for a task without."""
+    text = task.meta.get(column)
     if not isinstance(text, str) or not text.strip():
         raise pl.UserError(
-            f"task {task.id!r} has no text in `chosen`, the reply that is better; pivot learns from "
+            f"task {task.id!r} has no text in `{column}`, the reply that is {what}; pivot learns from "
             "pictures with a chosen and a rejected reply"
         )
     return text

@@ -1,17 +1,21 @@
 """A model looked at: its encoder detached, frozen and probed, and what it makes of pairs."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 import palaestra as pl
-from palaestra.recipes.multimodal.pivot.arms import chosen_of
+from palaestra.recipes.multimodal.pivot.arms import SaysChosen, chosen_of, rejected_of
 
 RIDGES = (0.001, 0.01, 0.1, 1.0)  # of a probe, chosen for each model alike
 FOLD = 5  # every so many of the fitted pictures choose the ridge
 PATCHES = 16  # of a picture that the segmentation probe is fitted to, at most
+AHEAD = 4096  # held-out items that are looked through for those with new pictures
 COVERED = 0.25  # of a patch that a box has to cover, else it is background
 BACKGROUND = "background"
 Box = Sequence[float]
@@ -161,15 +165,18 @@ def chosen_patches(item: SeenItem, patches: int) -> np.ndarray:
 class Look:
     """A program: what a model's encoder holds and what the model makes of held-out pairs.
 
-    Metrics: `moved`, |w - w_start| / |w_start| of the encoder against the model "start"; `ranked`, of
-    each held-out pair whether the chosen reply is the likelier one, and `nll`, -log p of it in nats a
-    token; `probe_TRAIT`, whether a linear probe of the mean feature reads each held-out trait;
+    Metrics: `moved`, |w - w_start| / |w_start| of the encoder against the model "start"; `answered`, of
+    each held-out pair whether the greedy answer of the model is the chosen reply; `ranked`, whether
+    that is likelier than the rejected one, and `nll`, -log p of it in nats a token; `by_encoder`, log p
+    of the chosen less the rejected reply, less the same with the encoder of "start" in place of the
+    model's own, in nats; `probe_TRAIT`, whether a linear probe of the mean feature reads each held-out trait;
     `segments`, whether one of single features reads what a patch shows; `local`, the share of the
     gradient in the box of what is asked for, with `area`, the share of the picture that it is.
 
     Args:
         fitted: training pictures that probes are fitted to.
-        held: held-out pictures that are measured.
+        held: held-out items that are measured.
+        numbers: which these are; () = the first ones.
         maps: of these, those whose gradient is taken.
         probed: False leaves the encoder unprobed.
         control: what is taken away of the prompts of pairs.
@@ -177,42 +184,41 @@ class Look:
 
     fitted: int = 256
     held: int = 128
+    numbers: tuple[int, ...] = ()
     maps: int = 48
     probed: bool = True
     control: Any = pl.tasks.MediaControl()
+    splits_by_picture: ClassVar[bool] = True
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         model = ctx.model("policy")
-        metrics: dict[str, Any] = self._pairs(ctx)
-        if self.probed:
-            start = {
-                n: p.detach() for n, p in pl.models.encoder_weights(ctx.model("start")).items()
-            }
-            metrics["moved"] = pl.models.encoder_distance(model, start)
-            train = read_items(ctx, self.fitted, "train")
-            fitted = {x.picture.digest for x in train}
-            test = [x for x in read_items(ctx, self.held, "test") if x.picture.digest not in fitted]
-            metrics |= self._probes(model, train, test)
-            metrics |= self._maps(ctx, model, test[: self.maps])
-        return pl.Result(metrics=metrics)
-
-    def _pairs(self, ctx: pl.Context) -> dict[str, Any]:
-        groups: list[pl.Group] = []
-        tasks = self.control.tasks(ctx.bench.tasks)
-        for i in pl.run.chosen_tasks(ctx.bench, self.held):
-            task = tasks.task("test", i)
-            said = [chosen_of(task), str(task.meta.get("rejected"))]
-            of = f"task {task.id!r}: its recorded reply"
-            shown = [pl.recorded_episode(ctx, "policy", task.prompt, x, 0.0, of=of) for x in said]
-            groups.append(pl.Group(task=task, episodes=tuple(shown)))
-        signals = ctx.measure(groups, (("policy", "logp"),))
-        sums = [[float(e[0]["policy_logp"].sum()) for e in g] for g in signals]
+        numbers = self.numbers or tuple(pl.run.chosen_tasks(ctx.bench, self.held))
+        source = self.control.tasks(ctx.bench.tasks)
+        tasks = [source.task("test", i) for i in numbers]
+        groups = [recorded_pair(ctx, t) for t in tasks]
+        sums = reply_sums(ctx, groups)
         lengths = [int(g.episodes[0].rows[0].view().trained_T.sum()) for g in groups]
-        return {
+        metrics: dict[str, Any] = {
+            "answered": await greedy_right(ctx, tasks),
             "ranked": [c > r for c, r in sums],
             "nll": [-c / n for (c, _), n in zip(sums, lengths, strict=True)],
-            "kinds": [g.task.domain for g in groups],
+            "kinds": [t.domain for t in tasks],
         }
+        if self.probed:
+            start = ctx.model("start")
+            weights = {n: p.detach() for n, p in pl.models.encoder_weights(start).items()}
+            metrics["moved"] = pl.models.encoder_distance(model, weights)
+            train = read_items(ctx, self.fitted, "train")
+            fitted = {x.picture.digest for x in train}
+            held = read_items(ctx, self.held, "test", numbers)
+            test = [x for x in held if x.picture.digest not in fitted]
+            metrics |= self._probes(model, train, test)
+            metrics |= self._maps(ctx, model, test[: self.maps])
+            with encoder_of(start, model):
+                others = reply_sums(ctx, groups)
+            pairs = zip(sums, others, strict=True)
+            metrics["by_encoder"] = [(c - r) - (c0 - r0) for (c, r), (c0, r0) in pairs]
+        return pl.Result(metrics=metrics)
 
     def _probes(
         self, model: Any, train: Sequence[SeenItem], test: Sequence[SeenItem]
@@ -265,11 +271,77 @@ def patch_rows(states: PictureStates, items: Sequence[SeenItem]) -> tuple[np.nda
     return (np.concatenate(rows) if rows else np.zeros((0, 1))), labels
 
 
-def read_items(ctx: pl.Context, most: int, split: str) -> list[SeenItem]:
-    """Items with exactly one picture, each picture once."""
+def recorded_pair(ctx: pl.Context, task: pl.Task) -> pl.Group:
+    """The chosen and the rejected reply of a task, as if they were sampled."""
+    of = f"task {task.id!r}: its recorded reply"
+    said = (chosen_of(task), rejected_of(task))
+    shown = [pl.recorded_episode(ctx, "policy", task.prompt, x, 0.0, of=of) for x in said]
+    return pl.Group(task=task, episodes=tuple(shown))
+
+
+def reply_sums(ctx: pl.Context, groups: Sequence[pl.Group]) -> list[list[float]]:
+    """log p of each reply of each group, in nats."""
+    signals = ctx.measure(list(groups), (("policy", "logp"),))
+    return [[float(e[0]["policy_logp"].sum()) for e in g] for g in signals]
+
+
+async def greedy_right(ctx: pl.Context, tasks: Sequence[pl.Task]) -> list[bool]:
+    """Whether the greedy answer to each task is its chosen reply; one that could not be made is not."""
+    sample, judge = pl.Sample(n=1, temperature=0.0), SaysChosen()
+    one = lambda i, task: sample(ctx, (ctx.seed, "answers", i), pl.Group(task=task))
+    groups = await asyncio.gather(*(one(i, task) for i, task in enumerate(tasks)))
+    return [
+        any(bool(judge.judge(pl.response_text(e), g.task).solved) for e in g.valid) for g in groups
+    ]
+
+
+@contextmanager
+def encoder_of(source: Any, target: Any) -> Generator[None]:
+    """Inside, a model has the encoder of another one; behind, its own again."""
+    own = {n: p.detach().clone() for n, p in pl.models.encoder_weights(target).items()}
+    pl.models.put_encoder(source, target)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, p in pl.models.encoder_weights(target).items():
+                p.copy_(own[name])
+
+
+def unseen_numbers(ctx: pl.Context, most: int) -> dict[str, Any]:
+    """The `numbers` of up to `most` held-out items none of whose pictures is one of training, and how
+    many items were `dropped` for one that is. Endless sources keep their splits apart themselves.
+
+    Raises UserError where none is left, or where one has no pair of replies.
+    """
+    tasks = ctx.bench.tasks
+    digests = lambda task: {m.digest for m in pl.tasks.media_of(task)}
+    trained = set[int]().union(*(digests(tasks.task("train", i)) for i in range(tasks.size or 0)))
+    numbers, dropped = list[int](), 0
+    for i in pl.run.chosen_tasks(ctx.bench, max(most, AHEAD)):
+        task = tasks.task("test", i)
+        if digests(task) & trained:
+            dropped += 1
+            continue
+        chosen_of(task), rejected_of(task)
+        numbers.append(i)
+        if len(numbers) == most:
+            break
+    if not numbers:
+        raise pl.UserError(
+            f"each of the {dropped} held-out items shows a picture of training, so no encoder could be measured; leave "
+            "the column `split` out, then pictures are kept apart, or give --test-data with other pictures"
+        )
+    return {"numbers": numbers, "dropped": dropped}
+
+
+def read_items(
+    ctx: pl.Context, most: int, split: str, numbers: Sequence[int] = ()
+) -> list[SeenItem]:
+    """Items with exactly one picture, each picture once; the first ones, or those of `numbers`."""
     items: dict[int, SeenItem] = {}
     first = 0 if split == "test" else pl.curriculum.first_number(ctx)
-    for i in pl.run.chosen_tasks(ctx.bench, most, split):
+    for i in numbers or pl.run.chosen_tasks(ctx.bench, most, split):
         task = ctx.bench.tasks.task(split, first + i)
         media = pl.tasks.media_of(task)
         if len(media) == 1 and isinstance(media[0], pl.Picture):

@@ -1,34 +1,42 @@
 """The arms one after another from one start, each looked at; then encoders on a fresh language model."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import palaestra as pl
 from palaestra.recipes.multimodal.pivot.arms import ARMS
 from palaestra.recipes.multimodal.pivot.findings import report
-from palaestra.recipes.multimodal.pivot.look import Look
+from palaestra.recipes.multimodal.pivot.look import Look, unseen_numbers
 
 START = "start"
+NEW_EYES = (
+    "the start sees no pictures, so it got new eyes, which are not trained: what is probed are first random features; "
+    "take a vision-language model to learn of its encoder"
+)
 
 
 @pl.stage
 class KeepStart:
     """A program that trains nothing: its artifact "policy" is the model that all arms start from, with
-    eyes where it had none.
+    eyes where it had none. Metric: `new_eyes`, 1 where it had none, which is said.
     """
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         model = ctx.model("policy")
+        new = model.eyes is None
+        if new:
+            ctx.say(f"{model.name}: {NEW_EYES}")
         model.add_eyes()
         folder = ctx.folder / "model"
         pl.models.save(model, folder)
-        return pl.Result(artifacts={"policy": str(folder)})
+        return pl.Result(metrics={"new_eyes": int(new)}, artifacts={"policy": str(folder)})
 
 
 @pl.stage
 class PutEncoder:
     """A program that trains nothing: its artifact "policy" is its own model with the encoder of the
-    model "encoder"; projector and language part stay.
+    model "encoder"; projector and language part stay, and the projector is new where it saw nothing.
     """
 
     async def run(self, ctx: pl.Context) -> pl.Result:
@@ -70,28 +78,35 @@ class Pivot:
     async def run(self, ctx: pl.Context) -> pl.Result:
         if ctx.out is None:
             raise pl.UserError("pivot keeps the models of its arms; give the run a folder")
-        folders = {START: (await ctx.once(START, KeepStart())).artifacts["policy"]}
+        held = await ctx.once("held-out", lambda: unseen_numbers(ctx, self.look.held))
+        if held["dropped"]:
+            ctx.say(f"{held['dropped']} held-out items are left out: training shows their pictures")
+        started = await ctx.once(START, KeepStart())
+        folders = {START: started.artifacts["policy"]}
         for name, recipe in self.arms.items():
             result = await ctx.once(name, recipe, folders[START])
             folders[name] = result.artifacts["policy"]
-        looks = {n: await self._look(ctx, f"look-{n}", folders[n], folders[START]) for n in folders}
-        attached = {n: await self._attach(ctx, n, folders) for n in self.attach}
+        look = replace(self.look, numbers=tuple(held["numbers"]))
+        looks = {
+            n: (await ctx.once(f"look-{n}", look, folders[n], {START: folders[START]})).metrics
+            for n in folders
+        }
+        attached = {n: await self._attach(ctx, n, folders, look) for n in self.attach}
+        notes = [NEW_EYES[0].upper() + NEW_EYES[1:] + "."] if started.metrics["new_eyes"] else []
         return pl.studies.publish(
-            ctx, report(self.question, looks, attached, ARMS, self.protocol())
+            ctx, report(self.question, looks, attached, ARMS, self.protocol(held["dropped"]), notes)
         )
 
-    def protocol(self) -> dict[str, str]:
+    def protocol(self, dropped: int) -> dict[str, str]:
         schedule = next(iter(self.arms.values())).schedule
         return {
             "updates": f"{schedule.steps} of {schedule.prompts} items in each arm, the same items in the same order",
+            "pictures": f"no measured item shows a picture of training; {dropped} are left out for that",
             "probes": f"linear, fitted to {self.look.fitted} training pictures; the ridge is chosen alike for each",
         }
 
-    async def _look(self, ctx: pl.Context, name: str, model: str, start: str) -> Mapping[str, Any]:
-        return (await ctx.once(name, self.look, model, {START: start})).metrics
-
     async def _attach(
-        self, ctx: pl.Context, name: str, folders: Mapping[str, str]
+        self, ctx: pl.Context, name: str, folders: Mapping[str, str], look: Look
     ) -> Mapping[str, Any]:
         """The encoder of an arm on the fresh model, which then learns around it."""
         fresh = self.fresh or folders[START]
@@ -100,8 +115,8 @@ class Pivot:
         for stage, recipe in self.stages.items():
             result = await ctx.once(f"{stage}-{name}", recipe, model)
             model = result.artifacts["policy"]
-        look = pl.override(self.look, "probed", False)
-        return (await ctx.once(f"look-on-{name}", look, model)).metrics
+        plain = replace(look, probed=False)
+        return (await ctx.once(f"look-on-{name}", plain, model)).metrics
 
 
 def names_of(text: str, known: Sequence[str], what: str) -> tuple[str, ...]:

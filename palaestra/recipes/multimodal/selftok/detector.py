@@ -73,7 +73,7 @@ def things_in(pixels_HWC: np.ndarray) -> list[Thing]:
     the ground.
     """
     named = colours_of(pixels_HWC)
-    ground = Counter(named.flatten().tolist()).most_common(1)[0][0]
+    ground = ground_of(pixels_HWC)
     height, width = named.shape
     left = {(y, x) for y in range(height) for x in range(width) if named[y, x] != ground}
     things = list[Thing]()
@@ -109,33 +109,45 @@ def check_tests(tests: Any, of: str) -> list[Mapping[str, Any]]:
         raise pl.UserError(
             f'{of}: `shows` is a list of tests, such as [{{"colour": "red", "count": 2}}], not {tests!r}'
         )
-    for t in tests:
-        odd = (
-            not isinstance(t, Mapping)
-            or t.get("colour") not in NAMED
-            or not {"count", "side"} & {*t}
+    checked = [check_test(t, of) for t in tests]
+    if all(t.get("count") == 0 for t in checked):
+        raise pl.UserError(
+            f"{of}: `shows` asks for nothing but counts of 0, which an empty picture passes; name something that is there"
         )
-        count, side = (t.get("count", 0), t.get("side", "left")) if not odd else (0, "left")
-        whole = isinstance(count, int) and not isinstance(count, bool) and count >= 0
-        if odd or not whole or side not in SIDES:
-            raise pl.UserError(
-                f"{of}: {t!r} is no test of a picture; give a `colour` ({', '.join(NAMED)}) with a `count` or a "
-                f"`side` ({', '.join(SIDES)})"
-            )
-    return list(tests)
+    return checked
+
+
+def check_test(t: Any, of: str) -> Mapping[str, Any]:
+    """Raises UserError for what is no test."""
+    odd = not isinstance(t, Mapping) or t.get("colour") not in NAMED or not {"count", "side"} & {*t}
+    count, side = (t.get("count", 0), t.get("side", "left")) if not odd else (0, "left")
+    whole = isinstance(count, int) and not isinstance(count, bool) and count >= 0
+    if odd or not whole or side not in SIDES:
+        raise pl.UserError(
+            f"{of}: {t!r} is no test of a picture; give a `colour` ({', '.join(NAMED)}) with a `count` or a "
+            f"`side` ({', '.join(SIDES)})"
+        )
+    return t
+
+
+def ground_of(pixels_HWC: np.ndarray) -> str:
+    """The commonest colour of cells; of equally common ones the first in the picture."""
+    return str(Counter(colours_of(pixels_HWC).flatten().tolist()).most_common(1)[0][0])
 
 
 def passed(
     tests: Sequence[Mapping[str, Any]], pixels_HWC: np.ndarray, sized: Sized = Sized()
 ) -> list[bool]:
     """Whether a picture passes each test: a count, or a side on which all things of the colour lie, of
-    which there is at least one.
+    which there is at least one. A picture whose ground has a colour that is not to be there does not pass.
     """
     things = [t for t in things_in(pixels_HWC) if sized.takes(t)]
+    ground = ground_of(pixels_HWC)
     results = list[bool]()
     for test in tests:
         own = [t.middle for t in things if t.colour == test["colour"]]
         right = "count" not in test or len(own) == test["count"]
+        right = right and (test.get("count") != 0 or ground != test["colour"])
         if "side" in test:
             right = right and bool(own) and on_side(own, test["side"], pixels_HWC.shape[:2])
         results.append(right)

@@ -21,6 +21,7 @@ from palaestra.recipes.multimodal.selftok.tokens import (
     DecodedPicture,
     decode_text,
     names_of_tokens,
+    part_prompts,
     read_records,
     save_sized,
     write_rows,
@@ -48,6 +49,9 @@ class MakeTokens:
         s = self.settings
         train = read_records(ctx, "train", self.pictures, s.grid)
         test = read_records(ctx, "test", self.held, s.grid)
+        train, test, note = part_prompts(train, test)
+        if note:
+            ctx.say(note)
         paid = [[r for r in records if r.tests] for records in (train, test)]
         if not all(paid):
             raise pl.UserError(
@@ -90,8 +94,8 @@ def reconstruction(tokenizer: VisualTokenizer, pixels: np.ndarray) -> dict[str, 
 @pl.stage
 class PictureExam:
     """A program: `n` pictures that the model samples for each held-out prompt. Metrics, one number for
-    each: `reward`, `strict`, `whole`, see `DecodedPicture`; `kl`, log p / p_prior of the reply in nats,
-    0 without a model "prior". A sheet of pictures is drawn.
+    each: `reward` (loose), `strict`, `whole`, see `DecodedPicture`; `prompt`, its number; `kl`,
+    log p / p_prior of the reply in nats, 0 without a model "prior". A sheet of pictures is drawn.
     """
 
     folder: str
@@ -112,7 +116,8 @@ class PictureExam:
         kl = self._kl(ctx, groups)
         self._draw(ctx, [pl.response_text(e) for e, _ in told[:: self.n]])
         metrics: dict[str, Any] = {
-            "reward": [r.total for _, r in told],
+            "reward": [r.parts["loose"] for _, r in told],
+            "prompt": [i for i, g in enumerate(groups) for _ in g.valid],
             "strict": [r.parts["strict"] for _, r in told],
             "whole": [r.parts["whole"] for _, r in told],
             "kl": kl,
@@ -151,6 +156,7 @@ class VisualRL:
         prior: imitation of the pictures' tokens.
         rl: reinforcement learning; its reward is filled in.
         pictures: training pictures.
+        strict: whether the second program pays, for which specks and blobs are no things.
         exam: held-out prompts, of which `samples` pictures are sampled each.
     """
 
@@ -159,6 +165,7 @@ class VisualRL:
     rl: pl.Recipe
     pictures: int = 2048
     exam: int = 128
+    strict: bool = False
     samples: int = 2
     question: ClassVar[str] = (
         "What does a reward on the decoded picture cost in nats, by the order of its tokens?"
@@ -168,7 +175,7 @@ class VisualRL:
         if ctx.out is None:
             raise pl.UserError("selftok keeps tokenizers and models; give the run a folder")
         arms = {name: await self._arm(ctx, name, s) for name, s in self.tokenizers.items()}
-        return pl.studies.publish(ctx, report(self.question, arms))
+        return pl.studies.publish(ctx, report(self.question, arms, self.strict))
 
     async def _arm(
         self, ctx: pl.Context, name: str, settings: TokenizerSettings
@@ -184,7 +191,8 @@ class VisualRL:
             f"prior-{name}", self.prior, made.artifacts["policy"], None, on(TRAIN)
         )
         start = prior.artifacts["policy"]
-        rl = pl.override(self.rl, "collect.links.1.reward", DecodedPicture(str(visual)))
+        reward = DecodedPicture(str(visual), self.strict)
+        rl = pl.override(self.rl, "collect.links.1.reward", reward)
         trained = (await ctx.once(f"rl-{name}", rl, start, None, on(RL))).artifacts["policy"]
         exam = PictureExam(str(visual), self.exam, self.samples)
         before = await ctx.once(f"exam-prior-{name}", exam, start, None, on(RL))

@@ -15,6 +15,7 @@ from palaestra.recipes.multimodal.selftok.detector import Sized, check_tests, sc
 from palaestra.recipes.multimodal.selftok.tokenizer import VisualTokenizer, load_tokenizer
 
 TOKEN = re.compile(r"<v(\d+)>")
+HELD_OUT = 0.1  # of the problems, where the splits have some in common
 SIZED = "things.json"  # beside a tokenizer: how large the things of its pictures are
 
 
@@ -84,6 +85,36 @@ def read_records(ctx: pl.Context, split: str, most: int, grid: int) -> list[Capt
     return records
 
 
+def part_prompts(
+    train: Sequence[Captioned], test: Sequence[Captioned]
+) -> tuple[list[Captioned], list[Captioned], str]:
+    """Both splits without a problem in common, and what is to be said of it. A problem is words with
+    tests, whatever the picture, as reinforcement learning shows none.
+
+    Where both have some, a tenth of all problems, those with the smallest hashes, leave training, and
+    the others leave the test; problems of one split alone stay. Raises UserError where nothing is left
+    of training.
+    """
+    of = lambda r: pl.seed_of(("problem", r.prompt, json.dumps(r.tests, sort_keys=True)))
+    trained, asked = ({of(r) for r in records} for records in (train, test))
+    common = sorted(trained & asked)
+    if not common:
+        return list(train), list(test), ""
+    wanted = max(1, round(HELD_OUT * len(trained | asked)))
+    held = set(common[: max(0, wanted - len(asked - trained))])
+    kept = [r for r in train if of(r) not in held]
+    left = [r for r in test if of(r) in held or of(r) not in trained]
+    if not kept:
+        raise pl.UserError(
+            "all records ask for one and the same picture, by their words and `shows`; give records with other words"
+        )
+    note = (
+        f"{len(common)} of the {len(asked)} held-out problems, words with tests, are training problems too: "
+        f"{len(train) - len(kept)} records leave training and {len(test) - len(left)} the exam"
+    )
+    return kept, left, note
+
+
 def write_rows(file: Path, records: Sequence[Captioned], tokenizer: VisualTokenizer) -> str:
     """Records as data for a language model: prompt, tokens as the demonstration, tests. Returns the path."""
     tokens = tokenizer.encode(np.stack([r.pixels for r in records]))
@@ -112,11 +143,13 @@ def load_sized(folder: str) -> Sized:
 @pl.stage
 class DecodedPicture:
     """Decodes a reply by the tokenizer of a folder and tests the picture: the mean of its tests, 0 for
-    what is no picture. Parts: "whole", whether it is one; "strict", the mean of the tests by a second
-    program, for which only things of the size and shape of the data's own count.
+    what is no picture. Parts: "whole", whether it is one; "loose", the mean of the tests where every
+    patch of a colour is a thing; "strict", the same by a second program, for which only things of the size
+    and shape of the data's own count. It pays `strict`, else loose.
     """
 
     folder: str
+    strict: bool = False
     bounds: tuple[float, float] = (0.0, 1.0)
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> Sequence[pl.Reward]:
@@ -126,8 +159,9 @@ class DecodedPicture:
         tests = check_tests(task.meta.get("shows"), f"task {task.id!r}")
         pixels = decode_text(text, load_tokenizer(self.folder))
         if pixels is None:
-            return pl.Reward(total=0.0, parts={"whole": 0.0, "strict": 0.0}, solved=False)
-        total = score(tests, pixels)
-        strict = score(tests, pixels, load_sized(self.folder))
-        parts = {"whole": 1.0, "strict": strict}
+            parts = {"whole": 0.0, "loose": 0.0, "strict": 0.0}
+            return pl.Reward(total=0.0, parts=parts, solved=False)
+        loose, strict = score(tests, pixels), score(tests, pixels, load_sized(self.folder))
+        parts = {"whole": 1.0, "loose": loose, "strict": strict}
+        total = strict if self.strict else loose
         return pl.Reward(total=total, parts=parts, solved=total == 1.0)
