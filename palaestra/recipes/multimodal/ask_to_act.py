@@ -55,25 +55,25 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(
             pl.needs.NeededColumn(
-                "prompt", "text", ("bring the cup to the door", "bring the box to the door"), "what is to be done"
+                "prompt", "text", ("bring the cup to the kitchen door", "bring the box to the kitchen door"), "what is to be done"
             ),
             pl.needs.NeededColumn(
                 "objects",
                 "any",
                 (
                     [
-                        {"name": "cup 1", "kind": "cup", "colour": "red", "place": "shelf"},
-                        {"name": "cup 2", "kind": "cup", "colour": "blue", "place": "shelf"},
+                        {"name": "cup 1", "kind": "cup", "colour": "red", "place": "kitchen shelf"},
+                        {"name": "cup 2", "kind": "cup", "colour": "blue", "place": "kitchen shelf"},
                     ],
                     [
-                        {"name": "box 1", "kind": "box", "colour": "red", "place": "shelf"},
-                        {"name": "box 2", "kind": "box", "colour": "red", "place": "sink"},
+                        {"name": "box 1", "kind": "box", "colour": "red", "place": "kitchen shelf"},
+                        {"name": "box 2", "kind": "box", "colour": "red", "place": "kitchen sink"},
                     ],
                 ),
                 "what lies in the place: name, place and attributes of each object",
             ),
             pl.needs.NeededColumn("wanted", "text", ("cup 2", "box 1"), "the name of the object that is meant"),
-            pl.needs.NeededColumn("bring_to", "text", ("door", "door"), "the place where it is to be put"),
+            pl.needs.NeededColumn("bring_to", "text", ("kitchen door", "kitchen door"), "the place where it is to be put"),
         ),
         models=(
             pl.needs.NeededModel(
