@@ -43,7 +43,10 @@ NO_POLICY = {
     "qweb": "success",
     "rlhf-diversity": "moved",
     "sap": "exploited",
+    "pivot": "answered_dpo",
     "sawmil": "accuracy",
+    "seed-bench-r1": "removed_start",
+    "selftok": "reward_nested",
     "sparkle": "right",
     "systematic-reasoning": "unread",
 }

@@ -48,12 +48,10 @@ Pictures are brought to `grid` x `grid` cells. Rows without `shows` teach tokeni
 RUN/study.html, the tokenizer lies in RUN/tokens-ORDER/visual, sampled pictures in RUN/exam-rl-ORDER/pictures.png.
 """
 
-from typing import Any
-
 import palaestra as pl
+from palaestra.recipes.multimodal.selftok.arms import imitation, learner
 from palaestra.recipes.multimodal.selftok.program import VisualRL
 from palaestra.recipes.multimodal.selftok.tokenizer import ORDERS, TokenizerSettings
-from palaestra.recipes.multimodal.selftok.tokens import DecodedPicture
 
 # three pictures of the built-in problem as PNG files, in base64
 PICTURES = (
@@ -162,23 +160,8 @@ def build(
     named = tuple(dict.fromkeys(x.strip() for x in orders.split(",") if x.strip()))
     if not named or not set(named) <= set(ORDERS):
         raise pl.UserError(f"selftok: orders are some of {', '.join(ORDERS)}, not {orders!r}")
-    loss: Any = pl.Reinforce(reduce="sequences")
-    rl = pl.vary(
-        pl.recipe("grpo"),
-        collect=pl.links(
-            pl.Sample(n=samples, max_tokens=tokens + 4), pl.Score(reward=DecodedPicture(""))
-        ),
-        credit=pl.chain(pl.Center("group"), pl.Scale("group", ddof=0)),
-        objective=loss + kl * pl.KL("k3", model="behaviour") if kl else loss,
-        update=pl.Plain(epochs=epochs),
-        optimiser=pl.AdamW(lr=lr, warmup=5),
-        schedule=pl.Schedule(prompts=prompts, steps=updates),
-    )
-    prior = pl.vary(
-        pl.recipe("sft"),
-        optimiser=pl.AdamW(lr=prior_lr, warmup=5),
-        schedule=pl.Schedule(prompts=32, steps=prior_updates),
-    )
+    rl = learner(kl, epochs, samples, tokens, lr, pl.Schedule(prompts=prompts, steps=updates))
+    prior = imitation(prior_lr, prior_updates)
     settings = {n: TokenizerSettings(n, grid, tokens, codes) for n in named}  # type: ignore[arg-type]
     return VisualRL(settings, prior, rl, pictures, exam, strict=strict)
 
