@@ -42,9 +42,9 @@ One run of the default (seed 0, 80 updates of the prior, 30 of RL, 128 sampled p
 
 The order is the one that the paper expects, but of the three gains only that of nested tokens is near to what chance
 would not give, and the second program sees a loss everywhere: 0.01, 0.11 and 0.03, of spatial tokens four tenths of what
-the prior could. What is gained is paid for specks and blobs. Nothing of it stands above simple baselines: of 40 prompts, pictures of
-other prompts earn 0.26, random nested tokens 0.27, and one picture that was picked for all of them 0.60; each prompt's
-own picture, by its tokens, earns 1. No run with `strict=true` has been made yet.
+the prior could. What is gained is paid for specks and blobs. Nothing of it stands above simple baselines: of 40
+prompts, pictures of other prompts earn 0.26, random nested tokens 0.27, and one picture that was picked for all of them
+0.60; each prompt's own picture, by its tokens, earns 1. No run with `strict=true` has been made yet.
 
 Pictures are brought to `grid` x `grid` cells. Rows without `shows` teach tokenizer and prior alone. The study is
 RUN/study.html, the tokenizer lies in RUN/tokens-ORDER/visual, sampled pictures in RUN/exam-rl-ORDER/pictures.png.
