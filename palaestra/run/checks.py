@@ -162,7 +162,9 @@ def check_sounds(ctx: RunContext) -> None:
     with the record's name.
     """
     tasks, model = ctx.bench.tasks, ctx.models.get("policy")
-    for split in ("train", "test") if model is not None else ():
+    if model is None:
+        return
+    for split in ("train", "test"):
         for i in range(min(split_size(tasks, split) or 0, FIRST_RECORDS)):
             task = tasks.task(split, i)
             for sound in (p for m in task.prompt for p in m.pictures if isinstance(p, Sound)):

@@ -34,7 +34,9 @@ from palaestra.tasks.procedural import REDRAWS, split_of, stream_of
 from palaestra.toys.screen import CELL, CELLS, COLOURS
 from palaestra.types import Message, Task, rng_of, stage
 
-STEPS = dict(zip(("cut", "mix", "fry", "eat"), COLOURS.values(), strict=True))
+STEPS: Mapping[str, tuple[int, int, int]] = dict(
+    zip(("cut", "mix", "fry", "eat"), COLOURS.values(), strict=True)
+)
 FRAMES = 3  # of a clip, before the picture of the present
 FLOOR = (30, 30, 40)  # of the kitchens that are trained on
 FLOORS = ((90, 60, 40), (60, 80, 80), (100, 95, 90))  # of others

@@ -90,7 +90,9 @@ def less(one: Mapping[str, Any], two: Mapping[str, Any]) -> Numbers:
     locals_ = (look.get("local") or () for look in (one, two))
     pairs = [(a, b) for a, b in zip(*locals_, strict=True) if a is not None and b is not None]
     if len(pairs) > 1:
-        numbers["localisation"] = pl.stats.paired_difference(*zip(*pairs, strict=True))
+        numbers["localisation"] = pl.stats.paired_difference(
+            [a for a, _ in pairs], [b for _, b in pairs]
+        )
     return numbers
 
 

@@ -323,7 +323,8 @@ def unseen_numbers(ctx: pl.Context, most: int) -> dict[str, Any]:
         if digests(task) & trained:
             dropped += 1
             continue
-        chosen_of(task), rejected_of(task)
+        chosen_of(task)
+        rejected_of(task)
         numbers.append(i)
         if len(numbers) == most:
             break

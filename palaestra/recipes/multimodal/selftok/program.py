@@ -125,7 +125,7 @@ class PictureExam:
         }
         return pl.Result(metrics=metrics)
 
-    def _kl(self, ctx: pl.Context, groups: Sequence[pl.Group]) -> list[float]:
+    def _kl(self, ctx: Any, groups: Sequence[pl.Group]) -> list[float]:
         if "prior" not in ctx.models:
             return []
         signals = ctx.measure(list(groups), (("policy", "logp"), ("prior", "logp")))

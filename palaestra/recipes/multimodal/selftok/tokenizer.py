@@ -5,7 +5,7 @@ B = pictures, K = tokens of a picture, C = codes, D = numbers that a code stands
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -111,7 +111,7 @@ class VisualTokenizer:
 
     def shuffled(self) -> "VisualTokenizer":
         """The same nested tokens in another order."""
-        settings = TokenizerSettings(**{**asdict(self.settings), "order": "shuffled"})
+        settings = replace(self.settings, order="shuffled")
         return VisualTokenizer(settings, self.books, self.mean, self.permutation)
 
     def save(self, folder: Path) -> None:
