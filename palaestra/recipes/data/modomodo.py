@@ -77,7 +77,7 @@ CARD = pl.Card(
         "Of a mixture of built-in tasks the surrogate predicts held-out accuracy on the same tasks; other "
         "problems to be best on take records, --test-data.",
     ),
-    grade="C",
+    grade="B",
 )
 Choice = Literal["quadratic", "linear", "best pilot", "shuffled", "uniform"]
 

@@ -110,6 +110,7 @@ CARD = pl.Card(
         "What thoughts of the trained model do for another one is not measured; GSM8K and the like are only where "
         "you name an exam.",
     ),
+    grade="B",
 )
 
 THINK = "First reason in <think></think>, then write the number alone in <answer></answer>."

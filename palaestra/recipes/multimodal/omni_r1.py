@@ -111,6 +111,7 @@ CARD = pl.Card(
         "Models of the hub that hear, as Qwen2.5-Omni, are not read here: a text model gets ears of one second, which "
         "are trained from nothing.",
     ),
+    grade="B",
 )
 CHOOSE = "Please choose the answer from the options, and write its text."
 

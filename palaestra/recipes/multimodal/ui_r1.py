@@ -89,7 +89,7 @@ CARD = pl.Card(
         "thousandths: give `scale` where a model was taught another way to say points.",
         "The exams of the paper, AndroidControl and ScreenSpot-Pro, are not there.",
     ),
-    grade="C",
+    grade="B",
 )
 THINK = "Reason in <think></think>, then write the action in <answer></answer>"
 ANSWER = "Write the action in <answer></answer>"

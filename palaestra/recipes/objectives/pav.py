@@ -77,7 +77,7 @@ CARD = pl.Card(
         "A prover or verifier of another model must have the policy's tokenizer.",
         "Of any prover the best of `k` tries counts: a weak or strong one as such needs `k=1`.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

@@ -79,7 +79,7 @@ CARD = pl.Card(
         "Critiques are not made longer by a language model; tied pairs are left out.",
         "The 120,000 pairs of the paper, and its benchmarks of reward models and of safety, are not here.",
     ),
-    grade="C",
+    grade="B",
 )
 Variant = Literal["paper", "released"]
 

@@ -107,7 +107,7 @@ CARD = pl.Card(
         "No clinical narratives are built in, and agreement with analyses by people was not measured.",
         "Without a matcher themes are compared by their words, not by what they mean.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

@@ -118,6 +118,7 @@ CARD = pl.Card(
         "repeated: TriNetX is closed.",
         "The reward of the released code, similarity of embeddings to the reference answer, is not there.",
     ),
+    grade="C",
 )
 
 

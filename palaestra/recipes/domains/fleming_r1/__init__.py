@@ -115,7 +115,7 @@ CARD = pl.Card(
         "backtracking or self-correction.",
         "The medical benchmarks are not run.",
     ),
-    grade="C",
+    grade="B",
 )
 HELD_OUT = 64  # questions of the made-up graph
 SOLVE = (

@@ -130,7 +130,7 @@ CARD = pl.Card(
         "first and careful ones after a report, and its reporter is always right, so its numbers show that the loop "
         "works, not that a model recovers.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

@@ -127,7 +127,7 @@ CARD = pl.Card(
         "the oracle does: its numbers show the gate and the distilling, and not that a language model plans or "
         "acts well.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

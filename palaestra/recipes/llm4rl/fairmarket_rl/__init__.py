@@ -117,7 +117,7 @@ CARD = pl.Card(
         "every episode unless `calls` is large.",
         "The follow-up's hourly double auction and its three scores are not here.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

@@ -105,7 +105,7 @@ CARD = pl.Card(
         "By default the subgoals are those that a large model wrote once, who knew the mazes; its numbers "
         "show neither that a language model names good ones nor that they help.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

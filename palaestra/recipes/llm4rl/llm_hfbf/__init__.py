@@ -102,7 +102,7 @@ CARD = pl.Card(
         "Of an environment of a library the model is told neither the name nor what its numbers mean, unless a "
         "description says so: `palaestra guide init`.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

@@ -119,7 +119,7 @@ CARD = pl.Card(
         "What follows a simulator's horizon is worth nothing, also where it only cuts a game.",
         "Rewards and clients are our reading; nothing is claimed of patients or of therapy.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

@@ -116,6 +116,7 @@ CARD = pl.Card(
         "Of cost=policy, which matches by -log pi of the actions towards a target, no run was measured.",
         "The paper's baselines and its large scenes were not run.",
     ),
+    grade="C",
 )
 
 

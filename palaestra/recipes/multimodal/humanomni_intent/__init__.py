@@ -123,6 +123,7 @@ CARD = pl.Card(
         "nothing and hear one second.",
         "The data of the paper, and how its contexts were written, are not there.",
     ),
+    grade="C",
 )
 FORM = (
     "First write what you see and hear in <context></context>, then reason in <think></think>, then write the answer "

@@ -147,6 +147,7 @@ CARD = pl.Card(
         "The first stages before post-training (captions, instructions) are yours; an encoder without a language "
         "model, such as SigLIP alone, has to be put into a vision-language model first.",
     ),
+    grade="C",
 )
 
 

@@ -131,6 +131,7 @@ CARD = pl.Card(
         "How much later tokens say of earlier ones (the anti-causal links of spatial tokens) is not measured, and the "
         "Bellman argument is not tested.",
     ),
+    grade="C",
 )
 
 
