@@ -21,6 +21,7 @@ from palaestra.curriculum.prioritised import Prioritised
 from palaestra.curriculum.respelled import Respelled
 from palaestra.privacy.lines import Poisson
 from palaestra.recipes.data.guru import FilteredDomain
+from palaestra.recipes.data.internbootcamp import SomeFamilies
 from palaestra.recipes.data.logics_stem import FailureDriven
 from palaestra.recipes.data.modomodo import Shares
 from palaestra.recipes.data.sws import WeaknessDriven
@@ -55,6 +56,7 @@ CASES = {
         ONE,
         [0, 1, 2, 0],
     ),
+    "SomeFamilies": (SomeFamilies(families=1, most=1), TWO, None),
     "OfAnswer": (OfAnswer(tuple(map(str, range(99)))), ONE, None),
     "FewScreens": (FewScreens(4, "first", 4), ONE, None),
     "FewScreens, hard": (FewScreens(4, "hard", 4), ONE, None),
