@@ -114,5 +114,5 @@ def test_an_encoder_moves_alone(tmp_path):
 
 def test_eyes_of_the_project_have_rates():
     own = with_eyes()
-    set_rates(own.module, own.causal, {"tower": 0, "language": 0}, own.name, own.eyes)
+    set_rates(own.module, own.causal, {"tower": 0, "language": 0}, own.name, {"eyes": own.eyes})
     assert sorted(own.named_trainable()) == ["head.eyes.out.bias", "head.eyes.out.weight"]

@@ -31,6 +31,7 @@ Inclusion: TypeAlias = tuple[Term, Term]
 TOKEN = re.compile(r"\s*(<=|=>|[~&|(),]|[A-Za-z]\w*)")
 DUAL = {"cl": "int", "int": "cl", "&": "|", "|": "&"}
 MOST = 24  # operators of a term
+DEEPEST, LONGEST = 64, 2000  # brackets and operators inside each other, and letters, of a text
 
 
 @value_class
@@ -43,6 +44,8 @@ class SetStatement:
 
 class _Reader:
     def __init__(self, text: str):
+        if len(text) > LONGEST:
+            raise UserError(f"{text[:60]!r}...: a statement has at most {LONGEST} letters")
         self.tokens, at = list[str](), 0
         while text[at:].strip():
             match = TOKEN.match(text, at)
@@ -52,7 +55,7 @@ class _Reader:
                 )
             self.tokens.append(match[1])
             at = match.end()
-        self.text, self.at = text, 0
+        self.text, self.at, self.depth = text, 0, 0
 
     def peek(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
@@ -74,16 +77,22 @@ class _Reader:
         return term
 
     def unary(self) -> Term:
+        if self.depth > DEEPEST:
+            raise UserError(f"{self.text[:60]!r}: it is nested deeper than {DEEPEST}")
+        self.depth += 1
         token = self.peek()
         self.at += 1
+        term: Term = None
         if token in ("cl", "int", "~"):
-            return (token, self.unary())
-        if token == "(":
+            term = (token, self.unary())
+        elif token == "(":
             term = self.union()
             self.take(")")
+        elif re.fullmatch(r"[A-Z]\w*", token):
+            term = token
+        self.depth -= 1
+        if term is not None:
             return term
-        if re.fullmatch(r"[A-Z]\w*", token):
-            return token
         raise UserError(
             f"{self.text[:60]!r}: a set is expected: a capital letter, cl, int, ~ or a bracket"
         )
