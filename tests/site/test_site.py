@@ -167,10 +167,6 @@ def test_the_page_of_a_built_method_has_formulas_and_folds_long_code():
     assert methods.with_formulas("# A page without a docstring") == "# A page without a docstring"
 
 
-def test_a_plan_keeps_its_paragraphs():
-    assert methods.paragraphs("One.\nTwo and\nthree:\n(a)") == "One.\n\nTwo and\nthree:\n\n(a)"
-
-
 def test_the_navigation_has_every_page_once(tmp_path):
     (tmp_path / "docs" / "surveys").mkdir(parents=True)
     for name in ("howto", "ledger", "loose", "surveys/b", "surveys/index"):
