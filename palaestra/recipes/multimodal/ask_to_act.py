@@ -310,7 +310,7 @@ def build(
     free: bool = False,
     samples: int = 8,
     kl: float = 0.0,
-    exam: int = 8,
+    exam: int = 32,
 ) -> pl.Recipe:
     """Weights of the reward are the arguments of their names; `subgoal=0 useful=0` is success alone, and
     `usefulness=shuffled` pays for questions at random, a control. `exam` held-out tasks are played before and
