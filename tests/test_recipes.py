@@ -22,6 +22,10 @@ from tests.rows import every
 BUILT = [e for e in catalogue.all_entries() if e.built]
 RECIPES = [e for e in BUILT if e.shape == "recipe"]
 # programs that are measured by a number of their own
+BY_EXAM = {  # their rows have no answers: attacks measure them, and a checker of proofs
+    "agentstealth": ("profiles", "reward"),
+    "leanconjecturer": ("proofs", "pass_1"),
+}
 NO_POLICY = {
     "galax": "precision",
     "adversarial-influence": "damage",
@@ -103,8 +107,9 @@ def test_other_shapes_run(entry, context, tmp_path):
     result = asyncio.run(built.run(ctx))
     if entry.id == "collab":  # it trains its agents, and is no policy: what decoding reaches is its result
         assert 0 <= result.metrics["right"] <= 1
-    elif entry.id == "agentstealth":  # measured by attacks, as its rows have no answers
-        assert 0 <= result.metrics["evaluations"]["profiles"]["after"]["reward"] <= 1
+    elif entry.id in BY_EXAM:
+        exam, measure = BY_EXAM[entry.id]
+        assert 0 <= result.metrics["evaluations"][exam]["after"][measure] <= 1
     elif entry.id in NO_POLICY:
         number = result.metrics[NO_POLICY[entry.id]]
         assert math.isfinite(number["mean"] if isinstance(number, dict) else number)
