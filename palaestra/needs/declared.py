@@ -83,6 +83,14 @@ class NeededModel:
         return self.meaning + (", and has the policy's tokenizer" if self.reads_tokens else "")
 
 
+def chat_model(
+    role: str, argument: str, meaning: str, otherwise: str = "", when: Arguments | None = None
+) -> NeededModel:
+    """A model that is asked by chat messages: behind an endpoint, a folder, or a transcript. See `NeededModel`."""
+    example = "endpoint(url='http://HOST:PORT/v1',model='NAME')"
+    return NeededModel(role, argument, meaning, None, example, otherwise, when or {})
+
+
 @dataclass(frozen=True, slots=True)
 class NeededPlace:
     """Where the policy acts, or what it acts with.
@@ -140,6 +148,20 @@ GOLD_ANSWER = NeededColumn(
     "any",
     ("tiru", "mema", ["bako", "bako the elder"]),
     "the right answer, or a list of them",
+)
+# of methods that rank documents, or search for those that are relevant
+GOLD = NeededColumn(
+    "gold",
+    "any",
+    (["lions.md"], {"lions.md": 2}, ["lions.md"]),
+    "the relevant documents: ids of records, names of files, or their grades",
+)
+CANDIDATES = NeededColumn(
+    "items",
+    "any",
+    (["lions.md", "boss of deci is mema", "heir of tiru is soro"],),
+    "the candidates of the row: ids of documents, texts, or records with id and text",
+    otherwise="the documents that BM25 finds for the query are its candidates",
 )
 HINT = NeededColumn(
     "hint",
