@@ -95,7 +95,7 @@ from .schedule import (
 from .method import Learner as Learner, Recipe as Recipe, Unchanged as Unchanged
 from .rollout.queue import Schedule as Schedule
 from .pipeline import Output as Output, Part as Part, Pipeline as Pipeline, warm as warm
-from .update import AdamW as AdamW, AdamW8bit as AdamW8bit, Cycle as Cycle, Plain as Plain
+from .update import AdamW as AdamW, Cycle as Cycle, Plain as Plain
 
 
 # Which problems

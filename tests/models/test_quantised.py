@@ -22,6 +22,7 @@ from palaestra.run import setup
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
 from palaestra.types import Sampling
+from palaestra.update import AdamW8bit
 
 from tests.models.test_models import batch_of, build
 
@@ -190,7 +191,7 @@ def test_four_bits_are_for_adapters():
 def test_without_the_package_one_line_says_so(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "bitsandbytes", None)
     monkeypatch.setitem(__import__("sys").modules, "bitsandbytes.functional", None)
-    for ask in (lambda: load("tiny", lora=QLORA), lambda: pl.AdamW8bit().build([torch.nn.Parameter(torch.ones(2))])):
+    for ask in (lambda: load("tiny", lora=QLORA), lambda: AdamW8bit().build([torch.nn.Parameter(torch.ones(2))])):
         with pytest.raises(UserError, match=r"pip install 'palaestra\[quantised\]'"):
             ask()
 
@@ -213,18 +214,18 @@ def steps_of(stage, n, size=4096):
 @needs_bits
 def test_the_first_step_is_adams_and_later_ones_are_near():
     """The first step is lr g / (|g| + eps), before any moment is rounded."""
-    first, optimiser = steps_of(pl.AdamW8bit(lr=0.01), 1)
+    first, optimiser = steps_of(AdamW8bit(lr=0.01), 1)
     g = -torch.linspace(-1, 1, 4096)
     torch.testing.assert_close(first, -0.01 * g / (g.abs() + 1e-8), rtol=1e-4, atol=1e-7)
     state = next(iter(optimiser.state.values()))
     assert (state["state1"].dtype, state["state2"].dtype) == (torch.uint8, torch.uint8)
-    eight, exact = steps_of(pl.AdamW8bit(lr=0.01), 40)[0], steps_of(pl.AdamW(lr=0.01), 40)[0]
+    eight, exact = steps_of(AdamW8bit(lr=0.01), 40)[0], steps_of(pl.AdamW(lr=0.01), 40)[0]
     assert 0 < (eight - exact).abs().max() < 0.05 and (eight - exact).abs().mean() < 0.005
 
 
 @needs_bits
 def test_small_tensors_keep_exact_moments():
-    eight, optimiser = steps_of(pl.AdamW8bit(lr=0.01), 30, size=512)
+    eight, optimiser = steps_of(AdamW8bit(lr=0.01), 30, size=512)
     torch.testing.assert_close(eight, steps_of(pl.AdamW(lr=0.01), 30, size=512)[0], rtol=1e-4, atol=1e-6)
     assert next(iter(optimiser.state.values()))["state1"].dtype == torch.float32
 
@@ -232,7 +233,7 @@ def test_small_tensors_keep_exact_moments():
 def test_every_learner_gets_it_with_the_recipes_numbers():
     plain = overrides.recipe_of(Settings(recipe="grpo")).learners["policy"].optimiser
     eight = overrides.recipe_of(Settings(recipe="grpo", optim="paged_adamw_8bit")).learners["policy"].optimiser
-    assert eight == pl.AdamW8bit(**vars(plain), paged=True)
+    assert eight == AdamW8bit(**vars(plain), paged=True)
     with pytest.raises(UserError, match="--optim adamw_8bit is for AdamW, and the learner 'policy' has DPAdamW"):
         overrides.recipe_of(Settings(recipe="dp-alignment", optim="adamw_8bit"))
 
