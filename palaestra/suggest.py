@@ -83,6 +83,8 @@ ELSEWHERE: Mapping[str, str] = {
     "dataset": "--data FILE",
     "output_dir": "--out DIR",
     "report_to": "--track wandb",
+    "load_in_8bit": "--load-in-4bit, with --lora 16",
+    "optimizer": "--optim adamw_8bit (AdamW is the default)",
     "use_vllm": "--engine vllm",
     "vllm_tensor_parallel_size": "--engine 'vllm(tp=2)'",
     "vllm_enable_sleep_mode": "--engine 'vllm(sleep=True)'",

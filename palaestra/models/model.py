@@ -36,6 +36,7 @@ from palaestra.models.heads import Q_HEADS, SLOW, ActionValueHead, VocabularyHea
 from palaestra.models.inside.latent import PREFIX, LatentHead
 from palaestra.models.inside.residual import hooked, layers_of
 from palaestra.models.packed import enable
+from palaestra.models.quantised import unpacked_weights
 from palaestra.models.tower import Tower, mutual
 from palaestra.pictures import FIRST_PLACE, Picture
 from palaestra.sounds import Sound
@@ -104,7 +105,7 @@ class Model:
 
     @property
     def n_parameters(self) -> int:
-        return sum(p.numel() for p in self.module.parameters())
+        return unpacked_weights(self.module)
 
     @cached_property
     def width(self) -> int:

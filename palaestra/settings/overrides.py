@@ -20,6 +20,7 @@ from palaestra.settings.fields import VALUE, Settings, Use, flag_of, setting_nam
 from palaestra.settings.rewards import JUDGE, reward_by_name
 from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.tasks.user_code import locate_error
+from palaestra.update import AdamW, AdamW8bit
 
 SMOKE = {  # a recipe at its smallest, see `make_smallest`
     "schedule.prompts": 2,
@@ -62,20 +63,22 @@ def build(
     tis: float = 0.0,
     rate: float = 0.0,
     embedded: bool = False,
+    optim: str = "",
 ) -> Any:
     """The recipe of a method. An override that names an argument of its `build` goes there, the
     others into the value.
 
     `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap.
     `rate` > 0 is the learning rate of every learner, unless an override says otherwise. `embedded`:
-    what the method makes of its own problem, see `embeds`.
+    what the method makes of its own problem, see `embeds`. `optim`: another optimiser for every learner.
     """
     takes = arguments(method)
     given, models = read_arguments(takes, {k: v for k, v in overrides.items() if k in takes})
     own = embedded and embedded_takes(method, given)
     made = call_build(method, given, "embedded" if own else "build")
     made = change_parts(made, lambda r: add_models(r, models)) if models else made
-    return change_recipe(made, {k: v for k, v in overrides.items() if k not in takes}, tis, rate)
+    words = {k: v for k, v in overrides.items() if k not in takes}
+    return change_recipe(made, words, tis, rate, optim)
 
 
 def read_arguments(
@@ -137,10 +140,17 @@ def embedded_takes(method: str, given: Mapping[str, Any]) -> bool:
 
 
 def change_recipe(
-    recipe: Any, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0
+    recipe: Any,
+    overrides: Mapping[str, Any],
+    tis: float = 0.0,
+    rate: float = 0.0,
+    optim: str = "",
 ) -> Any:
-    """A recipe with a correction, a rate and fields by their paths, in this order; see `build`."""
+    """A recipe with a correction, an optimiser, a rate and fields by their paths, in this order; see
+    `build`.
+    """
     recipe = change_parts(recipe, lambda r: add_tis(r, tis)) if tis else recipe
+    recipe = change_parts(recipe, lambda r: set_optimiser(r, optim)) if optim else recipe
     recipe = change_parts(recipe, lambda r: set_rate(r, rate)) if rate else recipe
     for path, given in overrides.items():
         with point_to_flag(path, given):
@@ -207,14 +217,21 @@ def recipe_of(settings: Settings) -> Any:
     """The recipe with the settings' overrides; models that are not small get a smaller learning
     rate.
     """
-    return build(settings.recipe, settings.set, settings.tis, settings.rate, settings.embedded)
+    return build(
+        settings.recipe,
+        settings.set,
+        settings.tis,
+        settings.rate,
+        settings.embedded,
+        settings.optim,
+    )
 
 
 def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     """A recipe that is a value, with what the settings say of it."""
     if not isinstance(recipe, Runnable):
         raise UserError(f"{recipe!r} is no recipe; give a method's name, recipe(...) or vary(...)")
-    return change_recipe(recipe, settings.set, settings.tis, settings.rate)
+    return change_recipe(recipe, settings.set, settings.tis, settings.rate, settings.optim)
 
 
 def whole_recipe(recipe: Any, settings: Settings) -> Any:
@@ -293,6 +310,28 @@ def set_rate(runnable: Any, rate: float) -> Any:
         return runnable
     learners = {
         n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in runnable.learners.items()
+    }
+    return replace(runnable, learners=learners)
+
+
+def set_optimiser(runnable: Any, optim: str) -> Any:
+    """A recipe whose learners keep their moments in 8 bits.
+
+    Raises:
+        UserError: it is a program of its own, or one of its learners has another optimiser than AdamW.
+    """
+    if not isinstance(runnable, Recipe):
+        raise UserError(
+            "--optim changes the optimisers of a recipe; this method is a program of its own"
+        )
+    other = [n for n, l in runnable.learners.items() if type(l.optimiser) is not AdamW]
+    if other:
+        kind = type(runnable.learners[other[0]].optimiser).__name__
+        raise UserError(f"--optim {optim} is for AdamW, and the learner {other[0]!r} has {kind}")
+    paged = optim.startswith("paged")
+    learners = {
+        n: replace(l, optimiser=AdamW8bit(**vars(l.optimiser), paged=paged))
+        for n, l in runnable.learners.items()
     }
     return replace(runnable, learners=learners)
 
