@@ -41,6 +41,8 @@ class NeededColumn:
         otherwise: what happens in rows without it; "" = it is required.
         or_else: another declared column that serves in its place, so that one of the two is
             required; "" = none does.
+        named_by: the argument of `build` that says what the column is called, where the user chooses
+            one; without a value of it nothing is read. "" = `name` it is.
     """
 
     name: str
@@ -50,6 +52,7 @@ class NeededColumn:
     otherwise: str = ""
     or_else: str = ""
     when: Arguments = field(default_factory=dict)
+    named_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

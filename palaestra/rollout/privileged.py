@@ -10,18 +10,20 @@ episode that is read first.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.abilities import split_size
 from palaestra.context import Rewrite
 from palaestra.errors import UserError
 from palaestra.rollout.hints import has_working
 from palaestra.rollout.recorded import written_answer
 from palaestra.tasks.phrasing import add_examples, question_message, rephrase
-from palaestra.types import Group, Row, Segment, Task, rng_of, stage
+from palaestra.types import Group, Row, Segment, Task, Tasks, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -51,6 +53,47 @@ class Demonstrated:
         if not has_working(tasks, task):
             return None
         return add_examples(task, [(task, written_answer(tasks, task, rng, "work").strip())])
+
+
+@stage
+class ShownColumn:
+    """The question with a column of its record behind it: a hint, a worked solution, what a tool
+    returned, a document; None where the record has none.
+
+    Args:
+        column: of the data; what is no text there is shown as JSON.
+
+    Raises:
+        UserError: no record has the column.
+    """
+
+    column: str
+
+    def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> Task | None:
+        task, text = group.task, shown_text(group.task, self.column)
+        if not text:
+            check_column(ctx.bench.tasks, self.column)
+            return None
+        return rephrase(task, f"{question_message(task).content}\n{self.column}:\n{text}")
+
+
+def shown_text(task: Task, column: str) -> str:
+    """What a task's record has in a column, as text."""
+    value = task.answer if column == "answer" else task.meta.get(column)
+    if value is None or isinstance(value, str):
+        return (value or "").strip()
+    return json.dumps(value, ensure_ascii=False)
+
+
+def check_column(tasks: Tasks, column: str, looked_at: int = 64) -> None:
+    """Raises UserError where none of the first training tasks has a column."""
+    first = [tasks.task("train", i) for i in range(min(split_size(tasks, "train") or 1, looked_at))]
+    if not any(shown_text(t, column) for t in first):
+        names = sorted({k for t in first for k in t.meta})
+        raise UserError(
+            f"no record has the column {column!r} that is to be shown; there are "
+            f"{', '.join(names) or 'none beside prompt and answer'}"
+        )
 
 
 @stage

@@ -32,7 +32,7 @@ from palaestra.models.eyes import EYES
 from palaestra.models.load import Model, trainable_copy, weights_sha256
 from palaestra.models.tower import set_rates
 from palaestra.models.vocabulary import check_vocabulary
-from palaestra.rollout.cast import Snapshots
+from palaestra.rollout.cast import Moving
 from palaestra.rollout.collect import Sample
 from palaestra.run.best import check_choice, follow_best, is_patience_spent
 from palaestra.run.checks import check_problem
@@ -230,7 +230,7 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
                 _add_head(ctx.model(name), head)
     measured = {name for learner in recipe.learners.values() for name, _ in learner.needs}
     for name, source in recipe.references.items():
-        if name not in ctx.models and not isinstance(source, Snapshots):
+        if name not in ctx.models and not isinstance(source, Moving):
             ctx.reference(name, source)
             if name in measured:
                 remedy = (

@@ -8,7 +8,7 @@ from palaestra.abilities import BeginsEarly
 from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.method import Recipe
-from palaestra.rollout.cast import Snapshots
+from palaestra.rollout.cast import Moving
 
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
@@ -100,7 +100,7 @@ def _refuse_ranks(runnable: Any, ctx: RunContext) -> None:
                 "learners = 1, or layers=0"
             )
     for name, reference in runnable.references.items():
-        if isinstance(reference, Snapshots):
+        if isinstance(reference, Moving):
             raise UserError(
                 f"learners: reference {name!r} is copied from a learner as it goes, which ranks "
                 "cannot; set learners = 1, or take a reference that stays"

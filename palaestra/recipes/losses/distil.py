@@ -61,6 +61,13 @@ CARD = pl.Card(
             replace(pl.needs.DEMONSTRATION, when={"privileged": ("solution",)}),
             replace(pl.needs.HINT, when={"privileged": ("hint",)}),
             replace(pl.needs.ANSWER, when={"privileged": ("answer", "peer", "feedback")}),
+            pl.needs.NeededColumn(
+                "COLUMN",
+                "any",
+                ("17 + 25 = 42", "8 + 31 = 39", "40 + 9 = 49"),
+                "what the teacher reads behind the question, and the student does not",
+                named_by="context",
+            ),
         ),
         models=(
             pl.needs.NeededModel(
@@ -68,7 +75,7 @@ CARD = pl.Card(
                 "teacher",
                 "says how likely each next token is",
                 reads_tokens=True,
-                when={"privileged": ("",)},
+                when={"privileged": ("",), "context": ("",)},
             ),
         ),
         shows="divergence_teacher",
@@ -145,12 +152,17 @@ def build(
     samples: int = 4,
     teacher: str = "policy",
     privileged: Privilege = "",
+    context: str = "",
     every: int = 10,
+    ema: float = 0.0,
 ) -> pl.Recipe:
     """`beta` is of jsd alone: the teacher's weight in the mixture, above 0 and below 1. `top` 0 is the
-    whole vocabulary.
+    whole vocabulary. `context` is a column of the data that the teacher reads behind the question.
+    `ema` above 0 has teacher=self follow the student as its moving average with that rate, and leaves
+    `every` unread.
     """
-    check_options(divergence, beta, mix, over, top, teacher, privileged)
+    check_options(divergence, beta, mix, over, top)
+    check_teacher(teacher, privileged, context, ema)
     weight = {"reverse": 1.0, "forward": 0.0, "jsd": beta}[divergence]
     loss: Any = pl.objective.GeneralisedJSD(weight, model=TEACHER)
     if over == "tokens":
@@ -161,20 +173,20 @@ def build(
     links: list[Any] = [StudentOrData(pl.Sample(n=samples), mix)]
     if privileged in ("peer", "feedback"):
         links.append(pl.Score())
+    follows = pl.rollout.MovingAverage(ema) if ema else pl.rollout.Snapshots(every, keep=1)
+    rewrite = pl.rollout.ShownColumn(context) if context else REWRITES.get(privileged)
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(*links),
         credit=ImitateTop(top) if top else pl.credit.Imitate(),
         objective=loss,
         needs=((TEACHER, quantity),),
-        references={TEACHER: pl.rollout.Snapshots(every, keep=1) if teacher == SELF else teacher},
-        privileged={TEACHER: REWRITES[privileged]} if privileged else {},
+        references={TEACHER: follows if teacher == SELF else teacher},
+        privileged={TEACHER: rewrite} if rewrite else {},
     )
 
 
-def check_options(
-    divergence: str, beta: float, mix: float, over: str, top: int, teacher: str, privileged: str
-) -> None:
+def check_options(divergence: str, beta: float, mix: float, over: str, top: int) -> None:
     """Raises UserError for arguments that do not go together."""
     pl.check_bounds("distil: mix", mix, least=0, most=1)
     pl.check_bounds("distil: top", top, least=0)
@@ -188,10 +200,23 @@ def check_options(
             "distil: sampled tokens alone give no jsd, have no top, and need the student's own answers; "
             "take over=vocabulary, or divergence=reverse mix=0 top=0"
         )
-    if teacher == SELF and not privileged:
+
+
+def check_teacher(teacher: str, privileged: str, context: str, ema: float) -> None:
+    """Raises UserError for a teacher that says what the student says, and for two contexts."""
+    pl.check_bounds("distil: ema", ema, least=0, most=1)
+    if ema and teacher != SELF:
+        raise pl.UserError(
+            f"distil: ema={ema:g} is of a student that teaches itself; give teacher=self, or leave it out"
+        )
+    if privileged and context:
+        raise pl.UserError(
+            f"distil: context={context} and privileged={privileged} are two things to show; give one"
+        )
+    if teacher == SELF and not (privileged or context or 0 < ema < 1):
         raise pl.UserError(
             "distil: teacher=self says what the student says, unless it reads more; give it "
-            f"privileged={'|'.join(REWRITES)}"
+            f"context=COLUMN, privileged={'|'.join(REWRITES)}, or ema=0.05"
         )
 
 
