@@ -67,6 +67,7 @@ class NeededModel:
         example: how it is written behind the argument.
         otherwise: what happens without it; "" = it is required.
         reads_tokens: it reads or goes on from the policy's token ids, so it needs its tokenizer.
+        scores: it only says how likely tokens are, so an endpoint may stand for it.
         built_in: built-in problems that bring it (`--task`).
     """
 
@@ -78,6 +79,7 @@ class NeededModel:
     otherwise: str = ""
     when: Arguments = field(default_factory=dict)
     reads_tokens: bool = False
+    scores: bool = False
     built_in: tuple[str, ...] = ()
 
     @property

@@ -20,6 +20,7 @@ from .anchored import (
 )
 from .divergence import (
     GeneralisedJSD as GeneralisedJSD,
+    SpanKL as SpanKL,
     TopJSD as TopJSD,
     generalised_jsd as generalised_jsd,
 )

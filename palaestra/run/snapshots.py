@@ -94,9 +94,7 @@ def place_of(name: str, source: Snapshots, step: int) -> str:
 
 
 @torch.no_grad()
-def hold(
-    ctx: RunContext, name: str, place: str, learner: str, step: int, weights: Weights
-) -> None:
+def hold(ctx: RunContext, name: str, place: str, learner: str, step: int, weights: Weights) -> None:
     """Puts weights into their place, which is made from the learner's model where there is none."""
     if place not in ctx.models:
         # not a frozen copy: that of adapters which change nothing yet would share them
