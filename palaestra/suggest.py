@@ -112,6 +112,10 @@ METHODS_ELSEWHERE: Mapping[str, str] = {
     "discopop": "dpo pairs=data loss=discopop beta=0.05",
     "alphapo": "simpo alpha=0.25",
     "geo_mean": "gmpo",
+    "clip_cov": "clip-cov",
+    "kl_cov": "kl-cov",
+    "optimal_token_baseline": "otb",
+    "tir_optimal_token_baseline": "otb alone=zero",
     "bco_pair": "mio pairs=data, whose loss is half of it",
     "apo_zero_unpaired": "kto objective.point=zero",
 }

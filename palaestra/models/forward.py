@@ -43,6 +43,11 @@ def entropy(logp_NV: Tensor, of: Predicted) -> Tensor:
     return -(logp_NV.exp() * logp_NV).sum(-1)
 
 
+def collision(logp_NV: Tensor, of: Predicted) -> Tensor:
+    """sum_v pi(v)^2: how likely two draws are the same token."""
+    return (2 * logp_NV).exp().sum(-1)
+
+
 def vocab_mean_logp(logp_NV: Tensor, of: Predicted) -> Tensor:
     return logp_NV.mean(-1)
 
@@ -73,7 +78,16 @@ def power_logp(logp_NV: Tensor, of: Predicted) -> Tensor:
 # quantities of the tempered distribution, from its log-probs [N, V]
 VOCABULARY: dict[str, Any] = {
     f.__name__: f
-    for f in (logp, entropy, vocab_mean_logp, vocab_logp, top_logp, asked_logp, power_logp)
+    for f in (
+        logp,
+        entropy,
+        collision,
+        vocab_mean_logp,
+        vocab_logp,
+        top_logp,
+        asked_logp,
+        power_logp,
+    )
 }
 
 
@@ -103,6 +117,7 @@ def forward(
 
         logp[b, t]             log pi(ids[b, t] | ids[b, :t]),  pi = softmax(logits / temperature)
         entropy[b, t]          of pi(. | ids[b, :t])
+        collision[b, t]        sum_v pi(v | ids[b, :t])^2
         vocab_mean_logp[b, t]  mean over the vocabulary of log pi(. | ids[b, :t])
         vocab_logp[b, t, v]    log pi(v | ids[b, :t]) of the whole vocabulary, for small ones
         top_logp:K[b, t, j]    log pi of the K likeliest tokens, then their K ids

@@ -41,6 +41,8 @@ class NeededColumn:
         otherwise: what happens in rows without it; "" = it is required.
         or_else: another declared column that serves in its place, so that one of the two is
             required; "" = none does.
+        named_by: the argument of `build` that says what the column is called, where the user chooses
+            one; without a value of it nothing is read. "" = `name` it is.
     """
 
     name: str
@@ -50,6 +52,7 @@ class NeededColumn:
     otherwise: str = ""
     or_else: str = ""
     when: Arguments = field(default_factory=dict)
+    named_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class NeededModel:
         example: how it is written behind the argument.
         otherwise: what happens without it; "" = it is required.
         reads_tokens: it reads or goes on from the policy's token ids, so it needs its tokenizer.
+        scores: it only says how likely tokens are, so an endpoint may stand for it.
         built_in: built-in problems that bring it (`--task`).
     """
 
@@ -75,6 +79,7 @@ class NeededModel:
     otherwise: str = ""
     when: Arguments = field(default_factory=dict)
     reads_tokens: bool = False
+    scores: bool = False
     built_in: tuple[str, ...] = ()
 
     @property

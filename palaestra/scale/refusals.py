@@ -9,7 +9,7 @@ from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.models.quantised import is_quantised
-from palaestra.rollout.cast import Snapshots
+from palaestra.rollout.cast import Moving
 from palaestra.update import AdamW8bit
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _refuse_ranks(runnable: Any, ctx: RunContext) -> None:
                 "learners = 1, or layers=0"
             )
     for name, reference in runnable.references.items():
-        if isinstance(reference, Snapshots):
+        if isinstance(reference, Moving):
             raise UserError(
                 f"learners: reference {name!r} is copied from a learner as it goes, which ranks "
                 "cannot; set learners = 1, or take a reference that stays"
