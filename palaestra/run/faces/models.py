@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from torch import Tensor
 
+from palaestra.attempts import DraftCounts
 from palaestra.context import Engine, Rewrite
 from palaestra.engines import select
+from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load
@@ -98,6 +100,16 @@ class RunModels(RunSituation):
         """Tokens all engines have sampled, evaluations and other processes included."""
         engines = tuple(self.engines.values())  # another thread may ask while one is made
         return sum(e.sampled_tokens for e in engines) + self.carrier.counts.sampled_tokens
+
+    @property
+    def draft_counts(self) -> DraftCounts:
+        """Of all engines, other processes included."""
+        total = DraftCounts()
+        for engine in tuple(self.engines.values()):
+            if isinstance(engine, OwnEngine):
+                total.add(engine.draft_counts)
+        total.add(self.carrier.counts.drafts)
+        return total
 
     @property
     def engine_seconds(self) -> float:
