@@ -364,7 +364,7 @@ def atlas(parser: FlagParser) -> None:
 
 
 BENCHES = (
-    "step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "episodes", "verifiers",
+    "step", "engine", "drafts", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "episodes", "verifiers",
     "control", "learners", "view", "gpu",
 )  # fmt: skip
 

@@ -156,6 +156,28 @@ class Decoder:
         put_2n, upto = torch.tensor(rows).to(self.model.device), max(at) + 1
         return self.graphs.step(self, put_2n, upto) if self.graphs else self.forward(put_2n, upto)
 
+    @torch.no_grad()
+    def verify(
+        self,
+        tokens: Sequence[int],
+        at: Sequence[int],
+        slots: Sequence[int],
+        shift: Sequence[int] | None = None,
+    ) -> Tensor:
+        """[N, V] logits after tokens[i], which takes position at[i] of slot slots[i]: several
+        positions of one slot, each of which sees those before it.
+
+        Every position is a row of its own, as a sequence is in `step`, with the same operators, so
+        it gets the bits that it gets there.
+        """
+        device = self.model.device
+        rows = [tokens, at, slots] if shift is None else [tokens, at, slots, shift]
+        token_N, at_N, slot_N, *more = torch.tensor(rows).to(device)
+        turned = more[0][:, None].expand(3, -1, -1) if more else None
+        last = torch.zeros_like(at_N)
+        ids, place = token_N[:, None], at_N[:, None]
+        return self._run(0, ids, place, max(at) + 1, last, shift_3nq=turned, slot_n=slot_N)
+
     def forward(self, put_2n: Tensor, upto: int) -> Tensor:
         """A step that puts tokens put_2n[0] at positions put_2n[1], with shifts put_2n[2] where it
         has a third row; rows see at most the first `upto` columns of their slots.
@@ -174,9 +196,10 @@ class Decoder:
         last_n: Tensor,
         seen: Seen | None = None,
         shift_3nq: Tensor | None = None,
+        slot_n: Tensor | None = None,
     ) -> Tensor:
         columns = round_up(upto)
-        self.cache.place(first, at_nq, columns)
+        self.cache.place(first, at_nq, columns, slot_n)
         past_nqL = torch.arange(columns, device=at_nq.device) <= at_nq[:, :, None]
         every = torch.arange(len(last_n), device=last_n.device)
         if self.compact:

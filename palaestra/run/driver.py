@@ -97,6 +97,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             state["run"] |= await measure(recipe, ctx, log, state, "before")
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
+            drafts = ctx.draft_counts
             phases = dict(ctx.seconds)
             with pulse(ctx, f"step {state['step'] + 1}", progress):
                 state, metrics = await step(recipe, ctx, state)
@@ -108,6 +109,8 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             keep_tool_use(recipe, ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             record |= seconds_since(ctx, phases)
+            if state["run"]["sampled_tokens"]:
+                record |= ctx.draft_counts.since(drafts).metrics()
             if log is not None:
                 save_rollouts(ctx, state["step"])
                 note(ctx, log, {"step": state["step"], **record})

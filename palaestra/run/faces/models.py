@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from torch import Tensor
 
+from palaestra.attempts import DraftCounts
 from palaestra.chat.dialect import Chat
 from palaestra.context import Engine, Rewrite
 from palaestra.engines import select
+from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
 from palaestra.models.files import read_tokenizer
 from palaestra.models.forward import forward
@@ -134,6 +136,16 @@ class RunModels(RunSituation):
         """Tokens all engines have sampled, evaluations and other processes included."""
         engines = tuple(self.engines.values())  # another thread may ask while one is made
         return sum(e.sampled_tokens for e in engines) + self.carrier.counts.sampled_tokens
+
+    @property
+    def draft_counts(self) -> DraftCounts:
+        """Of all engines, other processes included."""
+        total = DraftCounts()
+        for engine in tuple(self.engines.values()):
+            if isinstance(engine, OwnEngine):
+                total.add(engine.draft_counts)
+        total.add(self.carrier.counts.drafts)
+        return total
 
     @property
     def engine_seconds(self) -> float:
