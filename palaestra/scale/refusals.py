@@ -9,6 +9,7 @@ from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.rollout.cast import Snapshots
+from palaestra.update import AdamW
 
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
@@ -93,6 +94,11 @@ def _refuse_ranks(runnable: Any, ctx: RunContext) -> None:
             raise UserError(
                 f"learners: {name!r} {learner.update.one_process_reason}, which several ranks cannot; set "
                 "learners = 1"
+            )
+        if isinstance(learner.optimiser, AdamW) and learner.optimiser.narrow_moments:
+            raise UserError(
+                f"learners: {name!r} keeps its moments in bfloat16, which several ranks cannot; set "
+                "learners = 1, or narrow_moments=false"
             )
         if learner.layers:
             raise UserError(
