@@ -94,6 +94,7 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
         full=arguments.full,
         recompute=arguments.recompute,
         peer_batch=arguments.peer_batch,
+        positions=arguments.positions,
     )
     peer, extra = PEERS.get(what, ("", ""))
     if peer and importlib.util.find_spec(peer.replace("-", "_")) is None:

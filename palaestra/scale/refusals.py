@@ -10,7 +10,7 @@ from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.models.quantised import is_quantised
 from palaestra.rollout.cast import Moving
-from palaestra.update import AdamW8bit
+from palaestra.update import AdamW, AdamW8bit
 
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
@@ -100,6 +100,11 @@ def _refuse_ranks(runnable: Any, ctx: RunContext) -> None:
             raise UserError(
                 f"learners: {name!r} keeps its moments in 8 bits, which several ranks cannot; set "
                 "learners = 1, or leave --optim off"
+            )
+        if isinstance(learner.optimiser, AdamW) and learner.optimiser.narrow_moments:
+            raise UserError(
+                f"learners: {name!r} keeps its moments in bfloat16, which several ranks cannot; set "
+                "learners = 1, or narrow_moments=false"
             )
         if learner.layers:
             raise UserError(
