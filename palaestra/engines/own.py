@@ -323,7 +323,27 @@ class OwnEngine:
         self.most_running = max(self.most_running, len(self._running))
         self._settings = None
         self._take(logits[[number[r.prompt] for r in entering]], entering, self._asked(entering))
+        if all(r.given for r in entering) and not self.model.has_grids:
+            self._read_given(first, entering)
         self._retire()
+
+    def _read_given(self, first: int, requests: list[SampleRequest]) -> None:
+        """Scores in one pass what the sequences from slot `first` on say, behind the first token."""
+        tails = [r.given[:-1] or r.given for r in requests]  # of a single token nothing is taken
+        places = [
+            (r, i) for r, t in zip(requests, tails, strict=True) for i in range(1, len(t) + 1)
+        ]
+        for logits in self.decoder.extend_each(first, tails, [len(r.prompt) for r in requests]):
+            some, places = places[: len(logits)], places[len(logits) :]
+            given = torch.tensor([r.given[min(i, len(r.given) - 1)] for r, i in some])
+            settings = self._asked([r for r, _ in some])
+            _, logp = draw(
+                logits, torch.zeros(len(some)).to(logits), settings, given.to(logits.device)
+            )
+            for (r, i), lp in zip(some, logp.double().tolist(), strict=True):
+                if i < len(r.given):
+                    r.ids.append(r.given[i])
+                    r.logp.append(lp)
 
     def _shifts(self, leaders: list[SampleRequest], start: list[int]) -> list[np.ndarray]:
         """[3, T] of the tokens that are read of each prompt, where pictures are grids; else none."""
