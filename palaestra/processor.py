@@ -14,6 +14,10 @@ ARITHMETIC = {
     "AVX-512 bfloat16": {"avx512_bf16"},
     "AMX bfloat16": {"amx_bf16", "amx_tile"},
     "NEON bfloat16": {"bf16", "asimd"},
+    "AVX-512 VNNI": {"avx512_vnni"},
+    "AVX VNNI": {"avx_vnni"},
+    "AMX int8": {"amx_int8", "amx_tile"},
+    "NEON dot products": {"asimddp"},
 }
 
 

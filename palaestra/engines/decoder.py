@@ -20,6 +20,7 @@ from torch import Tensor
 
 from palaestra.engines.cache import SlotCache, round_up
 from palaestra.engines.compact import Compact
+from palaestra.engines.formats import Format
 from palaestra.engines.graphs import Graphs, cuda_graphs
 from palaestra.engines.linears import Reordered
 from palaestra.engines.rows import ANY, Product, RowRule, join, rule_for
@@ -34,13 +35,17 @@ FEW = RowRule(4, 4)  # queries: a single one is a decode step, which has an oper
 
 
 class Decoder:
-    """Runs a causal model of transformers with a `SlotCache`. Logits come out in float32."""
+    """Runs a causal model of transformers with a `SlotCache`. Logits come out in float32.
 
-    def __init__(self, model: Model):
+    Args:
+        dtype: of the copies of linear layers' weights that are multiplied; "" = the model's.
+    """
+
+    def __init__(self, model: Model, dtype: Format = ""):
         self.model = model
         self.cache = SlotCache()
-        self.linears = Reordered(model)
-        self.compact = Compact.of(model)
+        self.linears = Reordered(model, dtype)
+        self.compact = None if dtype else Compact.of(model)
         self.graphs = Graphs(cuda_graphs(model.device)) if model.device.type == "cuda" else None
         # attention without repeating shared heads
         self.grouped = {"grouped": True} if model.packs else {}

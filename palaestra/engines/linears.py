@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from palaestra.engines.formats import Format, product_in
 from palaestra.engines.rows import ANY, Product, RowRule, rule_for
 from palaestra.models.load import Model
 from palaestra.models.quantised import Linear4bit
@@ -27,10 +28,15 @@ class Reordered:
     Copies are made anew whenever torch has counted a write to a weight. It does not count those of
     its fused optimisers: who moves weights calls `forget`. Without oneDNN the weights are used as
     they lie; on a GPU or in another precision nothing changes.
+
+    Args:
+        dtype: the copies' format; "" = float32 as the weights are, else fewer bytes, of models in
+            bfloat16 too.
     """
 
-    def __init__(self, model: Model):
-        able = model.device.type == "cpu" and model.dtype == torch.float32
+    def __init__(self, model: Model, dtype: Format = ""):
+        self.dtype: Format = dtype
+        able = model.device.type == "cpu" and (model.dtype == torch.float32 or dtype != "")
         kinds = (nn.Linear, Linear4bit)
         self.linears = [m for m in model.module.modules() if able and type(m) in kinds]
         self.copies = torch.backends.mkldnn.is_available()
@@ -44,13 +50,18 @@ class Reordered:
         return [self._rule(m, self._product(m)) for m in self.linears]
 
     def _rule(self, m: nn.Linear, product: Product) -> RowRule | None:
-        kind = "linear" if isinstance(m, Linear4bit) or not self.copies else "reordered"
-        return rule_for(kind, product, m.in_features, m.out_features, "float32")
+        kind = (
+            "linear" if self.dtype or isinstance(m, Linear4bit) or not self.copies else "reordered"
+        )
+        return rule_for(kind, product, m.in_features, m.out_features, self.dtype or "float32")
 
     def _product(self, m: nn.Linear) -> Product:
-        if isinstance(m, Linear4bit):
-            return partial(_plain, m.dequantised(), m.bias)
-        weight = m.weight.detach()
+        packed = isinstance(m, Linear4bit)
+        weight = m.dequantised() if packed else m.weight.detach()
+        if self.dtype:
+            return product_in(self.dtype, weight, m.bias)
+        if packed:
+            return partial(_plain, weight, m.bias)
         if self.copies:
             return partial(_reordered, torch.ops.mkldnn._reorder_linear_weight(weight), m.bias)
         return partial(_plain, weight, m.bias)

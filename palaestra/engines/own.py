@@ -27,6 +27,7 @@ from palaestra.engines.cache import round_up
 from palaestra.engines.choose import choose, need_room
 from palaestra.engines.decoder import Decoder
 from palaestra.engines.drafts import Drafted, Drafts, sources_of
+from palaestra.engines.formats import Format, check_format
 from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
 from palaestra.errors import Fault, UserError
@@ -78,17 +79,29 @@ class OwnEngine:
             "off", "all", or some of "ngram", "siblings" and "last" joined by "+"; see
             `engines.drafts`. Samples are the same to the bit. Where the law of company is not
             promised, as in bfloat16 or on a GPU, there are none, and a warning says so.
+        dtype: in which linear layers sample on a processor, "" = the model's: "int8", "float16" or
+            "bfloat16" read fewer bytes, and sample from a distribution beside the trainer's.
+
+    Raises:
+        UserError: the machine does not have this dtype.
     """
 
     def __init__(
-        self, model: Model, *, slots: int = 256, cache_mb: int = 4096, drafts: str = "off"
+        self,
+        model: Model,
+        *,
+        slots: int = 256,
+        cache_mb: int = 4096,
+        drafts: str = "off",
+        dtype: Format = "",
     ):
-        self.model, self.slots, self.cache_mb = model, slots, cache_mb
+        check_format(dtype, model.device.type)
+        self.model, self.slots, self.cache_mb, self.dtype = model, slots, cache_mb, dtype
         sources = sources_of(drafts)
         self.drafts = Drafts(sources) if sources else None
         self._able: dict[int, bool] = {}  # by threads: whether drafts leave samples as they are
         self.dialect = Chat(model.tokenizer, model.places, model.sight)
-        self.decoder = Decoder(model)
+        self.decoder = Decoder(model, dtype)
         self.prefixes = Prefixes()
         self._added = model.added  # what steers the model; see `activations.steered`
         self._version = 0
@@ -121,8 +134,10 @@ class OwnEngine:
 
     @property
     def exact(self) -> bool:
-        """Not in bfloat16: a decoding step rounds otherwise than the training pass does."""
-        return torch.finfo(self.model.dtype).bits >= 32
+        """Not in bfloat16, where a decoding step rounds otherwise than the training pass does, and
+        not with weights in fewer bytes.
+        """
+        return not self.dtype and torch.finfo(self.model.dtype).bits >= 32
 
     async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
         """Continues `prompt`. The random stream is that of `key`; a full context ends the sample as

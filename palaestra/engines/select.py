@@ -10,6 +10,7 @@ from inspect import Parameter
 from typing import Any, Protocol, runtime_checkable
 
 from palaestra.context import Engine
+from palaestra.engines.formats import check_format
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.vllm import VllmEngine, check_served
 from palaestra.errors import UserError
@@ -50,6 +51,8 @@ def check(spec: str, model: Model) -> None:
     make, settings = _read(spec)
     if make is VllmEngine:
         check_served(model, **settings)
+    if make is OwnEngine:
+        check_format(settings.get("dtype", ""), model.device.type)
 
 
 def gpus_of(spec: str) -> int:

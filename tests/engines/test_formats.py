@@ -1,0 +1,164 @@
+"""Copies of weights in fewer bytes: how far they are from the weights, and what samples make of that."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from palaestra.engines import formats
+from palaestra.engines.own import OwnEngine
+from palaestra.engines.select import build, check
+from palaestra.errors import UserError
+from palaestra.models.load import load
+from palaestra.types import Sampling
+from torch import nn
+
+HERE = [
+    kind
+    for kind, there in {
+        "int8": "fbgemm" in torch.backends.quantized.supported_engines,
+        "float16": "fbgemm" in torch.backends.quantized.supported_engines,
+        "bfloat16": formats.computes_bfloat16(),
+    }.items()
+    if there
+]
+needs_int8 = pytest.mark.skipif("int8" not in HERE, reason="needs FBGEMM")
+
+
+def weight(outputs, inputs, seed=0):
+    return torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(seed))
+
+
+@needs_int8
+def test_a_weight_is_within_half_a_scale():
+    """|w - s q| <= s / 2 with s = max |w| / 127 of each output; a row of zeros stays one."""
+    w = weight(40, 64) * torch.logspace(-6, 3, 40)[:, None]
+    w[7] = 0
+    numbers, scale = formats.quantise(w)
+    torch.testing.assert_close(scale, (w.abs().amax(1) / 127).clamp(min=formats.LEAST))
+    assert numbers.dtype == torch.int8 and int(numbers.abs().max()) == 127
+    assert bool(((w - scale[:, None] * numbers).abs() <= scale[:, None] / 2 * (1 + 1e-4)).all())
+    assert not numbers[7].any()
+
+
+@needs_int8
+@pytest.mark.parametrize("bias", [None, torch.arange(24.0)])
+def test_int8_sums_are_whole_numbers(bias):
+    """y = s a sum q r, of rounded weights q and inputs r: the sum as whole numbers of 64 bits give it."""
+    x, w = weight(5, 200, 1) * torch.tensor([[1e-4], [1.0], [30.0], [0.0], [7.0]]), weight(24, 200)
+    levels, (numbers, scale) = formats.input_levels(), formats.quantise(w)
+    a = (x.abs().amax(1, keepdim=True) / levels).clamp(min=formats.LEAST)
+    whole = (x / a).round().long() @ numbers.long().T
+    expected = whole * a.double() * scale.double() + (0 if bias is None else bias)
+    found = formats.product_in("int8", w, bias)(x)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+@needs_int8
+def test_the_largest_sums_do_not_overflow():
+    """Where every input and weight is at its bound, also without VNNI, as another process sees it."""
+    x, product = torch.ones(3, 1536), formats.product_in("int8", torch.ones(16, 1536), None)
+    torch.testing.assert_close(product(x), torch.full((3, 16), 1536.0))
+    code = (
+        "import torch\nfrom palaestra.engines import formats\n"
+        "out = formats.product_in('int8', torch.ones(16, 1536), None)(torch.ones(3, 1536))\n"
+        "print(formats.input_levels(), float((out - 1536).abs().max()))"
+    )
+    seen = os.environ | {"FBGEMM_ENABLE_INSTRUCTIONS": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", code], env=seen, capture_output=True, text=True, timeout=200)
+    levels, gap = done.stdout.split()
+    assert int(levels) == 63 and float(gap) < 0.01, done.stderr
+
+
+@pytest.mark.parametrize("kind", HERE)
+def test_a_product_is_near_the_float32_one(kind):
+    """Relative errors: 2^-11 of each weight in float16, 2^-9 of weight and input in bfloat16, and of int8 half
+    of a 127th of the largest number, of which a normal one is a third or so.
+    """
+    x, w, bias = weight(6, 256, 1), weight(32, 256), weight(1, 32, 2)[0]
+    bound = {"float16": 2**-11, "bfloat16": 2**-8, "int8": 0.02}[kind]
+    expected = x @ w.T + bias
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = formats.product_in(kind, w, bias)(x)
+    assert found.dtype == torch.float32
+    assert 0 < float((found - expected).norm() / expected.norm()) < bound
+    assert formats.product_in(kind, w.bfloat16(), None)(x.bfloat16()).dtype == torch.bfloat16
+
+
+@needs_int8
+def test_what_is_no_number_stays_none():
+    """A policy that diverged is not hidden by rounding it."""
+    x = torch.ones(2, 64)
+    x[1, 5] = float("nan")
+    found = formats.product_in("int8", weight(16, 64), None)(x)
+    assert bool(found[0].isfinite().all()) and bool(found[1].isnan().all())
+
+
+def answers(engine, n=6, tokens=16):
+    tokenizer = engine.model.tokenizer
+    prompts = [tuple(tokenizer.encode(f"{i} + {i + 3} - {2 * i} =", add_special_tokens=False)) for i in range(n)]
+
+    async def run():
+        return await asyncio.gather(
+            *(engine.generate(p, Sampling(max_tokens=tokens), ("a", i)) for i, p in enumerate(prompts))
+        )
+
+    return list(zip(prompts, asyncio.run(run()), strict=True))
+
+
+@torch.no_grad()
+def gaps(model, sampled):
+    """log pi - log mu of every token."""
+    every = []
+    for prompt, answer in sampled:
+        ids = torch.tensor([[*prompt, *answer.ids]])
+        logp = model.logits(model.hidden(ids)[0])[len(prompt) - 1 : -1].float().log_softmax(-1)
+        every.append(logp.gather(1, ids[0, len(prompt) :, None])[:, 0] - torch.tensor(answer.logp))
+    return torch.cat(every)
+
+
+@pytest.mark.parametrize("kind", HERE)
+def test_samplers_are_near_and_say_by_how_much(kind):
+    """The recorded log-probs are those of the copies: away from the model's, and by little."""
+    model = load("tiny")
+    engine = OwnEngine(model, dtype=kind)
+    assert not engine.exact and engine.decoder.compact is None
+    d = gaps(model, answers(engine))
+    k3 = float((d.exp() - 1 - d).mean())
+    assert 0 < float(d.abs().mean()) and 0 < k3 < {"float16": 1e-5, "bfloat16": 1e-3, "int8": 1e-3}[kind]
+
+
+@needs_int8
+def test_copies_follow_the_weights():
+    """After an update and `forget`, samples come from the weights of then; the model's own are untouched."""
+    model = load("tiny")
+    engine, before = OwnEngine(model, dtype="int8"), {k: v.clone() for k, v in model.module.state_dict().items()}
+    first = answers(engine)
+    assert all(torch.equal(v, before[k]) for k, v in model.module.state_dict().items())
+    assert all("forward" not in vars(m) for m in model.module.modules() if isinstance(m, nn.Linear))
+    with torch.no_grad():
+        for m in model.module.modules():
+            if isinstance(m, nn.Linear):
+                m.weight.mul_(1.2)
+    engine.forget()
+    second = answers(engine)
+    assert [a.logp for _, a in first] != [a.logp for _, a in second]
+    assert float(gaps(model, second).abs().mean()) < 0.05
+
+
+def test_what_cannot_be_is_said_before_anything_runs(monkeypatch):
+    model = load("tiny")
+    with pytest.raises(UserError, match="dtype is one of int8, float16, bfloat16"):
+        check("own(dtype=int4)", model)
+    with pytest.raises(UserError, match="GPU"):
+        formats.check_format("int8", "cuda")
+    monkeypatch.setattr(formats, "computes_bfloat16", lambda: False)
+    with pytest.raises(UserError, match="no instructions for bfloat16; use dtype=int8 or float16"):
+        build("own(dtype=bfloat16)", model, slots=4, cache_mb=64)
+    monkeypatch.setattr(type(torch.backends.quantized), "supported_engines", property(lambda self: ["qnnpack"]), raising=False)
+    with pytest.raises(UserError, match="no FBGEMM"):
+        check("own(dtype=int8)", model)
