@@ -189,9 +189,9 @@ class Decoder:
         rows = [tokens, at, slots] if shift is None else [tokens, at, slots, shift]
         token_N, at_N, slot_N, *more = torch.tensor(rows).to(device)
         turned = more[0][:, None].expand(3, -1, -1) if more else None
-        last = torch.zeros_like(at_N)
         ids, place = token_N[:, None], at_N[:, None]
-        return self._run(0, ids, place, max(at) + 1, last, shift_3nq=turned, slot_n=slot_N)
+        hidden_N1D = self._run(0, ids, place, max(at) + 1, shift_3nq=turned, slot_n=slot_N)
+        return self._logits(hidden_N1D[:, 0])
 
     def forward(self, put_2n: Tensor, upto: int) -> Tensor:
         """A step that puts tokens put_2n[0] at positions put_2n[1], with shifts put_2n[2] where it

@@ -173,7 +173,7 @@ class Drafts:
                 self._drop(prompt)
 
     def choose(
-        self, every: Sequence[Drafted | Sequence[int]], rooms: Sequence[int], columns: int
+        self, every: Sequence[Drafted | None], rooms: Sequence[int], columns: int
     ) -> list[list[int]]:
         """A draft for each sequence of a pass, at most rooms[i] tokens.
 
@@ -182,20 +182,15 @@ class Drafts:
         drafts gives, there are none.
 
         Args:
-            every: sequences under way; of one that is only scored, what it says next.
+            every: sequences under way; None = one that is only scored, which has no draft.
             columns: of the cache, that a row sees.
         """
         n, rows = len(every), len(every)
         least = n / (PASS + n)  # less likely guesses are not worth a row
         odds, texts = list[tuple[float, int]](), list[list[int]]()
         for i, (d, room) in enumerate(zip(every, rooms, strict=True)):
-            if isinstance(d, Drafted):
-                likely = self._guess(d, least) if n <= LARGE else []
-                text = [token for token, _ in d.guess]
-            else:
-                text = list(d[:MOST])
-                likely = [1.0] * len(text)
-            texts.append(text)
+            likely = self._guess(d, least) if d and n <= LARGE else []
+            texts.append([token for token, _ in d.guess] if d else [])
             odds += [(p, i) for p in likely[:room]]
         lengths, expected, most = [0] * n, float(n), COLUMNS // max(columns, 1)
         for p, i in sorted(odds, key=lambda x: -x[0]):

@@ -14,7 +14,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -26,9 +26,10 @@ from palaestra.chat.dialect import Chat
 from palaestra.engines.cache import round_up
 from palaestra.engines.choose import choose, need_room
 from palaestra.engines.decoder import Decoder
-from palaestra.engines.drafts import Drafted, Drafts, sources_of
+from palaestra.engines.drafts import Drafts, sources_of
 from palaestra.engines.formats import Format, check_format
 from palaestra.engines.prefix import Prefixes
+from palaestra.engines.request import SampleRequest
 from palaestra.engines.sampling import DrawSettings, draw
 from palaestra.errors import Fault, UserError
 from palaestra.models.eyes import Seen
@@ -37,35 +38,6 @@ from palaestra.models.heap import give_back
 from palaestra.models.load import Model
 from palaestra.pictures import Picture, by_digest, need_text_alone, pictures_in
 from palaestra.types import Completion, Key, Replies, Sampling, rng_of
-
-
-@dataclass(eq=False)
-class SampleRequest:
-    """A sequence under way."""
-
-    prompt: tuple[int, ...]
-    sampling: Sampling
-    uniform_T: np.ndarray
-    done: asyncio.Future[Completion]
-    pictures: tuple[Picture, ...] = ()
-    ids: list[int] = field(default_factory=list)
-    logp: list[float] = field(default_factory=list)
-    version: int = 0  # of the weights that drew its first token
-    versions: list[tuple[int, int]] = field(default_factory=list)  # (token, version) of later ones
-    moved: bool = False  # the weights did, under way: what its slot holds is of no weights
-    given: tuple[int, ...] = ()  # what it says, where it is only scored
-    # [3, T + 1] how far its prompt, and what follows, is turned beyond its places; None = not at all
-    shift: np.ndarray | None = None
-    drafted: Drafted | None = None  # what its drafts know of it; None = it has none
-
-    @property
-    def length(self) -> int:
-        return len(self.prompt) + len(self.ids)
-
-    @property
-    def longest(self) -> int:
-        """What its length can become."""
-        return len(self.prompt) + len(self.uniform_T)
 
 
 class OwnEngine:
@@ -465,13 +437,11 @@ class OwnEngine:
         self._take(logits, self._running, settings.of_rows(rows), drafts)
 
     def _drafts(self) -> list[list[int]]:
-        """What each running sequence may go on with; of a reply that is only scored, the reply."""
+        """What each running sequence may go on with."""
         assert self.drafts is not None
         columns = round_up(max(r.length for r in self._running))
         rooms = [r.longest - r.length - 1 for r in self._running]
-        return self.drafts.choose(
-            [r.drafted or r.given[len(r.ids) :] for r in self._running], rooms, columns
-        )
+        return self.drafts.choose([r.drafted for r in self._running], rooms, columns)
 
     def _steady(self) -> bool:
         """Whether drafts leave samples as they are; a warning says where they need not."""
