@@ -31,7 +31,7 @@ from palaestra.run.context import RunContext
 from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept
 from palaestra.run.given_rows import keep_rows, take_rows
-from palaestra.run.harness import PREFIX, harness_exam, is_harness
+from palaestra.run.inspect_exam import library_exam
 from palaestra.run.origin import Provenance, digests, files_of_settings
 from palaestra.run.record_checks import check_records
 from palaestra.run.served import context
@@ -82,7 +82,7 @@ def evaluate(
 
     Returns:
         {"greedy": {"mean", "low", "high", "n"}, "pass@1": ..., "maj@8": ..., "domains": ...,
-        "errors": ..., "temperature": of the samples}; of task="lm-eval:NAME" {"metrics": {"acc": ...}}
+        "errors": ..., "temperature": of the samples}; of task="lm-eval:NAME" or "inspect:NAME" {"metrics": {"acc": ...}}
 
     Raises:
         UserError: something that can be mended; Fault: infrastructure failed.
@@ -128,7 +128,7 @@ def evaluate_given(
     else:
         name = str(model)
     chosen = overrides.merge(Settings(), {**given, "model": name})
-    exam = harness_exam(chosen.task, n) if is_harness(chosen.task) else None
+    asked, exam = chosen.task, library_exam(chosen.task, n)
     chosen = replace(chosen, task="") if exam else chosen
     with tempfile.TemporaryDirectory() as place:
         chosen = replace(chosen, **keep_rows(rows, Path(place)))
@@ -143,7 +143,7 @@ def evaluate_given(
         finally:
             ctx.close()
     if exam:
-        named = {"task": f"{PREFIX}{exam.task}", "model": chosen.model, "seed": chosen.seed}
+        named = {"task": asked.partition("(")[0], "model": chosen.model, "seed": chosen.seed}
         return {**named, "n": n, "metrics": evaluation}
     result = {
         "task": Path(chosen.problem).name if rows else chosen.problem,

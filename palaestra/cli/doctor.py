@@ -19,19 +19,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from palaestra import __version__
+from palaestra import __version__, catalogue
 from palaestra.cli import gpus
 from palaestra.cli.train import read_settings
 from palaestra.cores import cores
 from palaestra.engines.company import check_company
 from palaestra.engines.own import OwnEngine
+from palaestra.errors import UserError
 from palaestra.markdown import hide_folders
 from palaestra.method import Recipe
 from palaestra.models.load import DTYPES
 from palaestra.models.precision import precision_for
 from palaestra.models.smollm2 import INSTALL
 from palaestra.models.threads import threads_for
-from palaestra.planning import paper
+from palaestra.planning import fit, paper
 from palaestra.plugins import KINDS
 from palaestra.processor import arithmetic, computes_bfloat16
 from palaestra.run import setup
@@ -65,6 +66,7 @@ EXTRAS = {
     "openenv": (("openenv",), "the tasks openenv:URL"),
     "math": (("math_verify",), "mathematical answers"),
     "harness": (("lm_eval",), "the tasks lm-eval:NAME of eval and --exams"),
+    "inspect": (("inspect_ai",), "the tasks inspect:TASK of eval and --exams"),
     "privacy": (("opacus",), "the accountant of differential privacy, as in dp-alignment"),
     "molecules": (("rdkit",), "tables of molecules as --data, the task molecules"),
     "video": (("av",), "video files (MP4 and others) as --data"),
@@ -115,6 +117,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         if not arguments.json:
             print(paper.show(result))
         return result
+    if arguments.gpu:
+        result = fit_on(arguments)
+        if not arguments.json:
+            print(*fit.show(result), sep="\n")
+        return result
     if configs := [w for w in arguments.words if w.endswith(".json") and "=" not in w]:
         arguments.words = [w for w in arguments.words if w not in configs]
         result = gpus.count_needs(Path(configs[0]), read_settings(arguments))
@@ -129,6 +136,32 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         if not arguments.json:
             print(*show(result[name]), sep="\n", flush=True)
     return without_folders(result)
+
+
+def fit_on(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What of the training of a model, a word or --model, fits on a GPU of so many GB."""
+    names = [w for w in arguments.words if not is_method(w) and "=" not in w]
+    arguments.words = [w for w in arguments.words if w not in names]
+    settings = read_settings(arguments)
+    if len(names) > 1 or (names and settings.says("model")):
+        raise UserError(f"--gpu: one model at a time, not {' and '.join((*names, settings.model))}")
+    model = fit.named_model(names[0] if names else settings.model)
+    return fit.fits(
+        model,
+        arguments.gpu,
+        rank=settings.lora or fit.RANK,
+        prompt=settings.max_prompt_tokens or fit.PROMPT,
+        answer=settings.max_tokens or fit.ANSWER,
+    )
+
+
+def is_method(word: str) -> bool:
+    """Whether a word names a recipe."""
+    try:
+        catalogue.find(word)
+    except UserError:
+        return False
+    return True
 
 
 def without_folders(report: Any) -> Any:

@@ -80,7 +80,7 @@ def describe_difference(curve: dict[str, Any]) -> str:
 
 
 def harness_lines(result: dict[str, Any]) -> list[str]:
-    """The metrics of lm-evaluation-harness, for people."""
+    """The metrics of lm-evaluation-harness or Inspect, for people."""
     head = f"{result['model']} on {result['task']}, up to {result['n']} items of a task (95% intervals)"
     told = [
         (path, describe_score(x.json()) if isinstance(x, HeldOut) else f"{x:.4g}")

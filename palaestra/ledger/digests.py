@@ -28,7 +28,7 @@ from palaestra.pipeline import Pipeline
 from palaestra.plugins import Plugin, file_of, home, providers
 from palaestra.run.additions import plugins_used
 from palaestra.run.benches import bench_by_name
-from palaestra.run.harness import is_harness
+from palaestra.run.inspect_exam import library_exam
 from palaestra.run.setup import bench_of, brings_reward, instruction_of
 from palaestra.services.tools.names import is_function
 from palaestra.settings.fields import VALUE, Settings
@@ -203,7 +203,7 @@ def _parts_of(runnable: Any, settings: Settings) -> list[Any]:
         recipe=runnable,
     )
     parts = _parts(runnable, *asked)
-    exams = (task for task in settings.exams if not is_harness(task))
+    exams = (task for task in settings.exams if library_exam(task, 1) is None)
     return parts + [x for task in exams for x in _parts(None, *bench_by_name(task))]
 
 

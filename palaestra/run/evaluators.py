@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from palaestra.abilities import split_size
 from palaestra.errors import UserError
 from palaestra.run.evaluation import LABEL, bounds_of_pay, evaluate, judge_held_out
-from palaestra.run.harness import harness_exam, is_harness
+from palaestra.run.inspect_exam import library_exam
 from palaestra.store import columns, rollouts
 from palaestra.store.checkpoint import jsonable
 from palaestra.tasks.domains import TellsDomains
@@ -128,7 +128,7 @@ def mean_parts(groups: Sequence[Group]) -> dict[str, float]:
 def exams_of(settings: Settings, samples: int = 0) -> dict[str, Evaluator]:
     """The exams that settings ask for, by task."""
     n = max(1, settings.evaluate)
-    return {t: harness_exam(t, n) if is_harness(t) else Exam(t, n, samples) for t in settings.exams}
+    return {t: library_exam(t, n) or Exam(t, n, samples) for t in settings.exams}
 
 
 @contextmanager
