@@ -176,7 +176,7 @@ MISTAKES = {  # rows, --columns, what is said
     "a column that is missing": ([{"Q": "1?", "Ans": "1"}, {"Question 2": "2?", "Ans": 2}], "Q=prompt,Ans=answer", r"d\.jsonl:2: no 'Q'; the record has Question 2, Ans; say which column it is, --columns COLUMN=prompt"),
     "a column of no known name": ([{"text": "1?", "Gold": "1"}], "", r"d\.jsonl:1: no 'prompt' \(nor 'messages'\); the record has text, Gold; say which column it is, --columns text=prompt"),
     "no column for the answer": ([{"Question": "1?", "Gold": "1"}], "", r"d\.jsonl:1: no 'answer'; the record has Question, Gold; say which column it is, --columns COLUMN=answer"),
-    "a reply of two messages": ([{"prompt": "x", "Picked": SKY, "rejected": [GREEN]}], "Picked=chosen", r"d\.jsonl:1: Picked is a list .*; write text, or one message of the assistant"),
+    "a reply of two messages": ([{"prompt": "x", "Picked": SKY, "rejected": [GREEN]}], "Picked=chosen", r"d\.jsonl:1: Picked is a list .*; write text, or messages after the prompt that end with the assistant"),
     "two columns but for capitals": ([{"Question": "a", "QUESTION": "b", "answer": "c"}], "", r"'QUESTION' and 'Question' could each be the prompt; say which, --columns QUESTION=prompt"),
     "two answers but for capitals": ([{"question": "a", "Answer": "b", "ANSWER": "c"}], "", r"'ANSWER' and 'Answer' could each be the answer; say which, --columns ANSWER=answer"),
     "a wrong split": ([{"prompt": "a", "answer": "b", "Fold": "dev"}], "Fold=split", r"d\.jsonl:1: Fold is 'dev'; write 'train' or 'test'"),
