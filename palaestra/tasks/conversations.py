@@ -96,6 +96,11 @@ def read_reply(
                 f"{where}: {field}[{i}] is from {m.role!r}; a reply begins with the assistant, and goes "
                 "on with users, results of its calls, and the assistant"
             )
+        if i and m.role == messages[i - 1].role == "assistant":
+            raise UserError(
+                f"{where}: {field}[{i - 1}] and {field}[{i}] are both from the assistant; a reply has "
+                "somebody else between them"
+            )
         if m.pictures:
             raise UserError(f"{where}: {field}[{i}] has a picture; only a prompt shows pictures")
     _check_results(messages, f"{where}: {field}", shows=True)

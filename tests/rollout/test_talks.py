@@ -149,6 +149,7 @@ def test_methods_take_them(tmp_path, method):
         ({"chosen": [CALL, say("system", "x"), ANSWER], "rejected": [WRONG]}, r"chosen\[1\] is from 'system'"),
         ({"chosen": [CALL, say("person", "x"), ANSWER], "rejected": [WRONG]}, r"chosen\[1\]\.role"),
         ({"chosen": [CALL, {**RESULT, "weight": 1}, ANSWER], "rejected": [WRONG]}, "marks a message of the tool"),
+        ({"chosen": [CALL, ANSWER], "rejected": [WRONG]}, "are both from the assistant"),
         ({"chosen": [], "rejected": [WRONG]}, "write text, or messages after the prompt"),
     ],
 )
