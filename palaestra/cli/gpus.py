@@ -13,6 +13,7 @@ from palaestra.planning.dimensions import module_of
 from palaestra.planning.paper import FROZEN_STATE, STATE
 from palaestra.run import setup
 from palaestra.scale.cluster import Cluster
+from palaestra.services.chat.named import is_endpoint
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
 
@@ -45,7 +46,8 @@ def count_needs(path: Path, settings: Settings) -> dict[str, Any]:
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
     recipe = overrides.recipe_of(settings)
     # adapters are switched off for a reference, which shares the weights below them
-    references = len(recipe.references) if isinstance(recipe, Recipe) and not lora else 0
+    named = recipe.references.values() if isinstance(recipe, Recipe) and not lora else ()
+    references = sum(not (isinstance(x, str) and is_endpoint(x)) for x in named)
     wide = WIDE if settings.dtype == "float32" else 1
     still = FROZEN_STATE * wide * (weights - trained if lora else 0)
     models = FROZEN_STATE * wide * weights * (1 + references)

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 ValueType: TypeAlias = Literal[
-    "text", "number", "true or false", "texts", "numbers", "messages", "image", "record", "any"
+    "text",
+    "number",
+    "true or false",
+    "texts",
+    "numbers",
+    "messages",
+    "image",
+    "record",
+    "any",
+    "text or messages",
 ]
 PlaceKind: TypeAlias = Literal[
     "environment", "game", "tools", "documents", "graph", "simulator", "reward"
@@ -186,8 +195,8 @@ REJECTED = NeededColumn("rejected", "text", ("32", "29", "31"), "the reply that 
 PAIRS = (
     PROMPT,
     replace(ANSWER, when={"pairs": ("rollouts",)}),
-    replace(CHOSEN, when={"pairs": ("data",)}),
-    replace(REJECTED, when={"pairs": ("data",)}),
+    replace(CHOSEN, type="text or messages", when={"pairs": ("data",)}),
+    replace(REJECTED, type="text or messages", when={"pairs": ("data",)}),
 )
 # of methods that take labelled answers (answers="data"), or judge their own
 LABELLED = (
@@ -195,7 +204,7 @@ LABELLED = (
     replace(ANSWER, when={"answers": ("sampled",)}),
     NeededColumn(
         "response",
-        "text",
+        "text or messages",
         ("17 + 25 = 42", "8 + 31 = 38", "49"),
         "an answer, good or bad",
         when={"answers": ("data",)},
@@ -269,7 +278,7 @@ def fits(value: Any, kind: ValueType) -> bool:
         return truth_of(value) is not None
     if kind == "record":
         return isinstance(value, Mapping)
-    if kind == "text":
+    if kind in ("text", "text or messages"):  # of messages the last one is left, as text
         return isinstance(value, str)
     rows = list(value) if isinstance(value, list | tuple) else None
     if rows is None:

@@ -31,6 +31,6 @@ class MismatchedAnswer:
         other = another_task(ctx, task, rng_of((*key, "mismatched")))
         name, text = recorded.texts(other)[0]
         tools = await tools_of_task(ctx.bench.world, task)
-        made = recorded.episode(ctx, task, text, tools, column=name)
+        made = recorded.episode(ctx, task, text, tools, column=name, whose=other)
         apart = replace(made, facts={"mismatched": 1.0}, reward=Reward(total=0.0, judged=False))
         return replace(group, episodes=(*group.episodes, apart))

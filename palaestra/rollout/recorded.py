@@ -248,6 +248,10 @@ class Recorded:
     """Adds the task's recorded pair: `chosen` with reward 1, `rejected` with reward 0; a number in
     the column `gap`, how much better the one is, becomes a fact of both. Of data without pairs, its
     `response`, with reward 1 where it is `right`, else 0.
+
+    A reply of several messages has those before its last one in the column `chosen_before` and its
+    like: what the assistant says there is trained too, unless it is marked, and what users and tools
+    say is not.
     """
 
     model: str = "policy"
@@ -266,12 +270,15 @@ class Recorded:
         *,
         column: str,
         reward: float = 0.0,
+        whose: Task | None = None,
     ) -> Episode:
-        """A recorded reply as an episode. Raises UserError where it does not fit into the context."""
+        """A recorded reply as an episode, behind the prompt of `task`; `whose`: the task that it was
+        recorded for, where that is another one. Raises UserError where it does not fit into the context.
+        """
         return recorded_episode(
             ctx,
             self.model,
-            task.prompt,
+            (*task.prompt, *before_last(whose or task, column)),
             reply,
             reward,
             of=f"task {task.id!r}: its {column!r} answer",
@@ -297,6 +304,15 @@ class Recorded:
         facts = {"gap": float(gap)} if isinstance(gap, int | float) and not judged else {}
         pair = (replace(e, facts={**e.facts, **facts}) for e in episodes)
         return replace(group, episodes=(*group.episodes, *pair))
+
+
+def before_last(task: Task, column: str) -> tuple[Message, ...]:
+    """The messages of a recorded reply before its last one."""
+    talk = task.meta.get(f"{column}_before") or ()
+    return tuple(
+        Message(**m, author="demonstration" if m["role"] == "assistant" else "environment")
+        for m in talk
+    )
 
 
 @stage

@@ -201,6 +201,11 @@ def unmet_columns(
         other = values_of(tasks, column.or_else) if column.or_else else []
         if not values and not other and not column.otherwise:
             yield missing_column(column, settings.data, tasks)
+        if column.type == "text" and values_of(tasks, f"{column.name}_before"):
+            yield (
+                f"reads the column {column.name!r} as one text, and records of {settings.data} have several "
+                "messages there after the prompt; leave the last one"
+            )
         wrong = [x for x in values if not fits(x, column.type)]
         if wrong and column.name not in ("prompt", "answer"):
             yield (

@@ -12,6 +12,7 @@ is left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from palaestra.errors import UserError
@@ -73,6 +74,44 @@ def read_conversation(value: Any, where: str, field: str = "messages") -> Conver
     return Conversation(
         prompt=messages[:last], reply=messages[last].content, imitated=tuple(before)
     )
+
+
+def read_reply(
+    value: Sequence[Any], shared: int, where: str, field: str
+) -> tuple[tuple[Message, ...], str]:
+    """Messages that go on from a prompt and end with the assistant: those before the last one, and the
+    text of that. Messages of the assistant are trained, but for the first `shared` of all, which are the
+    context of two replies that begin alike, and those with `weight` 0 or `trained` false.
+    """
+    messages = [_message(m, f"{field}[{i}]", where) for i, m in enumerate(value)]
+    if not messages or messages[-1].role != "assistant":
+        last = f"ends with {messages[-1].role!r}" if messages else "is an empty list"
+        raise UserError(
+            f"{where}: {field} {last}; write text, or messages after the prompt that end with the "
+            "assistant"
+        )
+    for i, m in enumerate(messages):
+        if m.role == "system" or (m.role == "tool" and i == 0):
+            raise UserError(
+                f"{where}: {field}[{i}] is from {m.role!r}; a reply begins with the assistant, and goes "
+                "on with users, results of its calls, and the assistant"
+            )
+        if i and m.role == messages[i - 1].role == "assistant":
+            raise UserError(
+                f"{where}: {field}[{i - 1}] and {field}[{i}] are both from the assistant; a reply has "
+                "somebody else between them"
+            )
+        if m.pictures:
+            raise UserError(f"{where}: {field}[{i}] has a picture; only a prompt shows pictures")
+    _check_results(messages, f"{where}: {field}", shows=True)
+    left_out = [
+        i < shared or m.get("weight") == 0 or m.get("trained") is False for i, m in enumerate(value)
+    ]
+    before = tuple(
+        replace(m, trained=m.role == "assistant" and not out)
+        for m, out in zip(messages[:-1], left_out[:-1], strict=True)
+    )
+    return before, messages[-1].content
 
 
 def shown_part(messages: Any) -> Any:

@@ -19,10 +19,11 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.tasks.conversations import join_parts, read_text
+from palaestra.tasks.conversations import join_parts, read_reply, read_text
 from palaestra.tasks.implicit import prompt_of_pair
 from palaestra.tasks.records import describe_value
 from palaestra.tasks.tool_data import write_calls
@@ -40,6 +41,8 @@ OTHER_ROLES = {  # of LLaMA-Factory, ms-swift, Llama, Gemini and OpenAI's later 
 CALL_ROLES = ("function_call", "tool_call")  # messages of the assistant that hold a call as JSON
 VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False,
             "-1": False, "-1.0": False}  # fmt: skip
+BEFORE = "_before"  # of a column with the messages of a reply before its last one
+KEPT = ("role", "content", "trained", "name", "call_id")  # of these
 Fields = dict[str, Any]
 
 
@@ -73,7 +76,7 @@ def normalise(
     }
     row = {**row, **numbers} if numbers else row
     if isinstance(row.get("response"), list):
-        row = {**row, "response": only_reply(row["response"], where, name("response"))}
+        row = {**row, **reply_fields("response", row["response"], 0, where, name("response"))}
     return row
 
 
@@ -231,12 +234,19 @@ def read_conversations(
 ) -> Fields:
     """A pair of conversations, or of replies to a prompt in another column. Messages beside them
     that go on from the same prompt are what is imitated.
+
+    The prompt of whole conversations is what both begin with, up to the last user or result of a tool;
+    what both say after it belongs to each reply, and is not trained.
     """
     first, second = name("chosen"), name("rejected")
     chosen, rejected = ([standard_message(m) for m in talk] for talk in (chosen, rejected))
-    n = common(chosen, rejected)
+    n = alike = common(chosen, rejected)
     if n and n == min(len(chosen), len(rejected)):
         raise UserError(f"{where}: {first} and {second} do not differ; drop the record")
+    if n:
+        asked = row.get("prompt") is not None or row.get("messages") is not None
+        begins = isinstance(chosen[0], Mapping) and chosen[0].get("role") == "assistant"
+        n = 0 if asked and begins else prompt_length(chosen[:n])
     if n:  # whole conversations; a column `prompt` repeats what they begin with
         check_same_prompt(row.get("prompt"), chosen[:n], where)
         row.pop("prompt", None)
@@ -248,9 +258,27 @@ def read_conversations(
                 f"{where}: {name('messages')} begins with other messages than {first} and "
                 f"{second}; keep one of them"
             )
-    row["chosen"] = only_reply(chosen[n:], where, first)
-    row["rejected"] = only_reply(rejected[n:], where, second)
-    return row
+    row |= reply_fields("chosen", chosen[n:], alike - n, where, first)
+    return row | reply_fields("rejected", rejected[n:], alike - n, where, second)
+
+
+def prompt_length(talk: Sequence[Any]) -> int:
+    """How many of the messages that two conversations begin with are their prompt: those up to the
+    last user.
+    """
+    roles = [m.get("role") if isinstance(m, Mapping) else None for m in talk]
+    return max((i + 1 for i, role in enumerate(roles) if role == "user"), default=len(talk))
+
+
+def reply_fields(use: str, messages: Any, shared: int, where: str, field: str) -> Fields:
+    """The column of a reply, the text of its last message, and where it has several messages those
+    before as the column USE_before.
+    """
+    if not isinstance(messages, list) or len(messages) < 2:
+        return {use: only_reply(messages, where, field)}
+    before, text = read_reply(messages, shared, where, field)
+    talk = [{k: v for k, v in asdict(m).items() if k in KEPT and v} for m in before]
+    return {use: text, f"{use}{BEFORE}": talk}
 
 
 def plain(talk: Sequence[Any]) -> list[Any]:
@@ -278,8 +306,8 @@ def only_reply(messages: Any, where: str, field: str) -> str:
     one = messages[0] if isinstance(messages, list) and len(messages) == 1 else None
     if not isinstance(one, Mapping) or one.get("role") != "assistant":
         raise UserError(
-            f"{where}: {field} is {describe_value(messages)}; write text, or one message of the "
-            "assistant after the prompt"
+            f"{where}: {field} is {describe_value(messages)}; write text, or messages after the prompt "
+            "that end with the assistant"
         )
     content, calls = join_parts(one.get("content"), where, field), write_calls(one, where, field)
     if calls and (content is None or not str(content).strip()):

@@ -10,7 +10,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,7 +109,9 @@ class Preflight:
         self._pictures(i, task)
         answer = task.answer
         gold = answer if isinstance(answer, str) else "" if answer is None else str(answer)
-        recorded = [meta.get(k) for k in ("demonstration", "chosen", "rejected", "response")]
+        recorded = [
+            whole_reply(meta, k) for k in ("demonstration", "chosen", "rejected", "response")
+        ]
         if not recorded[0]:
             self._count("not shown", i)
         texts = tuple(str(x) for x in (gold, *recorded))
@@ -354,6 +356,12 @@ class Preflight:
 
     def _of(self, n: int) -> str:
         return f"{n:,} of {self.n:,} records"
+
+
+def whole_reply(meta: Mapping[str, Any], column: str) -> Any:
+    """A recorded reply, with the messages before its last one where it has several."""
+    before = meta.get(f"{column}_before")
+    return (str(before), meta.get(column)) if before else meta.get(column)
 
 
 def excerpt(task: Task, answer: bool) -> str:

@@ -10,6 +10,8 @@ apart they are scored, and the calibration error of sigmoid(difference). A check
 `AutoModelForSequenceClassification`, and by `--reward FOLDER`.
 """
 
+from dataclasses import replace
+
 import palaestra as pl
 
 CARD = pl.Card(
@@ -20,8 +22,8 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(
             pl.needs.PROMPT,
-            pl.needs.CHOSEN,
-            pl.needs.REJECTED,
+            replace(pl.needs.CHOSEN, type="text or messages"),
+            replace(pl.needs.REJECTED, type="text or messages"),
         ),
         shows="ranked",
         own={"schedule.prompts": 4},
