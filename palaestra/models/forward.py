@@ -281,7 +281,9 @@ class InStrips(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # type: ignore[override]  # the decorator's type has no names of parameters
+        ctx: Any, *grads: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         logits_NV, *given = ctx.saved_tensors
         slopes_NV = torch.empty_like(logits_NV)
         strips = (x.split(ctx.rows) for x in (slopes_NV, logits_NV, *given))
