@@ -7,9 +7,9 @@ in its place; a proof without open goals is whole. A kernel is trusted, whoever 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Any, Protocol
 
 from palaestra.types import value_class
 
@@ -85,3 +85,23 @@ class ProofKernel(Protocol):
     def accepts(self, theorem: str, script: Sequence[str]) -> bool:
         """Whether the tactics, run from the statement, leave nothing to prove."""
         ...
+
+
+def match_term(
+    pattern: Any, term: Any, names: Mapping[str, Any], constants: Sequence[str] = ()
+) -> dict[str, Any] | None:
+    """The terms for the variables of a pattern with which it is the term, those of `names` among them; None where
+    it is not. A term is a name, or a tuple of a sign and terms; `constants` are names that stand for themselves.
+    """
+    if isinstance(pattern, str):
+        if pattern in constants:
+            return dict(names) if term == pattern else None
+        return {**names, pattern: term} if names.get(pattern, term) == term else None
+    if isinstance(term, str) or pattern[0] != term[0] or len(pattern) != len(term):
+        return None
+    matched: dict[str, Any] | None = dict(names)
+    for x, y in zip(pattern[1:], term[1:], strict=True):
+        matched = match_term(x, y, matched, constants)
+        if matched is None:
+            return None
+    return matched

@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from palaestra.errors import UserError
-from palaestra.services.proof.base import ProofState, Rejected
+from palaestra.services.proof.base import ProofState, Rejected, match_term
 from palaestra.types import stage, value_class
 
 Term: TypeAlias = Any  # "A", ("cl", x), ("int", x), ("~", x), ("&", x, y) or ("|", x, y)
@@ -305,6 +305,32 @@ def find_chain(statement: SetStatement, depth: int, slack: int = 1) -> list[Term
     return None
 
 
+def is_instance(statement: SetStatement, known: SetStatement) -> bool:
+    """Whether a known statement says it with sets in the place of its variables: its conclusion becomes this one, and
+    each of its hypotheses becomes one of these or relates a set to itself. It is what one lemma of a library closes.
+    """
+    (left, right), (a, b) = statement.conclusion, known.conclusion
+    names = match_term(a, left, {})
+    names = None if names is None else match_term(b, right, names)
+    return names is not None and _assumed(known.hypotheses, statement.hypotheses, names)
+
+
+def _assumed(
+    wanted: Sequence[Inclusion], given: Sequence[Inclusion], names: dict[str, Term]
+) -> bool:
+    """Whether sets for the variables that have none yet make all hypotheses that are wanted given ones."""
+    if not wanted:
+        return True
+    (a, b), *others = wanted
+    sets = (*names.values(), *(side for pair in given for side in pair))
+    for left, right in dict.fromkeys([*given, *((x, x) for x in sets)]):
+        first = match_term(a, left, names)
+        both = None if first is None else match_term(b, right, first)
+        if both is not None and _assumed(others, given, both):
+            return True
+    return False
+
+
 # ---- the kernel
 
 
@@ -370,6 +396,10 @@ class ClosureAlgebra:
         made = {x for x in larger(left, at.hypotheses) if size(x) <= most}
         made |= {right} if _widens(left, right) else set()
         return tuple(sorted(map(set_text, made)))
+
+    def is_instance(self, statement: str, known: str) -> bool:
+        """Whether a known statement, with sets for its variables, is this one: see the function."""
+        return is_instance(read_sets(statement), read_sets(known))
 
     def assume(self, statement: str) -> str:
         raise UserError("the theory of closure has no subgoals: a proof is one chain")

@@ -30,7 +30,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from palaestra.errors import UserError
-from palaestra.services.proof.base import ProofState, Rejected
+from palaestra.services.proof.base import ProofState, Rejected, match_term
 from palaestra.services.proof.formulas import (
     FALSE,
     Formula,
@@ -226,6 +226,10 @@ class NaturalDeduction:
             return formula_text(read_formula(statement.strip()))
         except UserError:
             return None
+
+    def is_instance(self, statement: str, known: str) -> bool:
+        """Whether a known formula, with formulas for its names, is this one."""
+        return match_term(read_formula(known), read_formula(statement), {}, (FALSE,)) is not None
 
     def accepts(self, theorem: str, script: Sequence[str]) -> bool:
         goals: list[Goal] = [((), read_formula(theorem.strip()))]

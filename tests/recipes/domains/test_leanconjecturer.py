@@ -109,6 +109,36 @@ def test_what_is_written_around_a_statement_is_cut_off(line, statement):
     assert checks.proposed_statements(f"<think>A <= B</think>\n```\n{line}\n```\n\n") == [statement]
 
 
+@pytest.mark.parametrize(
+    ("statement", "known", "instance"),
+    [
+        ("cl cl B <= cl cl B", "A <= A", True),
+        ("A & int B <= A", "A & B <= A", True),
+        ("A & B <= A", "A & A <= A", False),  # of one set only
+        ("int A <= cl cl A", "A <= cl A", False),  # two lemmas
+        ("cl A <= int cl A => cl A <= cl int cl A", "A <= int A => A <= cl int A", True),
+        ("cl A <= int A => cl A <= cl int cl A", "A <= int A => A <= cl int A", False),  # another hypothesis
+        ("A <= B => int A <= cl B", "A <= C, D <= C => int A <= cl C", True),  # a set that the conclusion has not
+        ("int A <= cl B", "A <= B => int A <= cl B", False),  # nobody assumes it
+        ("int A <= cl A", "A <= B => int A <= cl B", True),  # A <= A
+        ("A <= cl B", "A <= B", True),
+        ("cl A <= A", "A <= cl A", False),
+    ],
+)
+def test_an_instance_of_what_is_known_exists(statement, known, instance):
+    assert CLOSURE.is_instance(statement, known) == instance
+
+
+def test_a_library_has_its_instances_and_says_nothing_where_novelty_is_off():
+    statement = "cl int cl int B <= cl int B"
+    assert judge(triviality=0).verdict(statement) == "kept"
+    assert judge(triviality=0).verdict(statement, ["int A <= A", "cl int A <= cl A"]) == "kept"
+    assert judge(triviality=0).verdict(statement, ["int A <= A", "cl int cl A <= cl A"]) == "already exists"
+    assert judge(novelty=0, triviality=0).verdict(statement, ["cl int cl A <= cl A"]) == "kept"
+    logic = checks.open_kernel("logic")
+    assert logic.is_instance("p & q -> p & q", "a -> a") and not logic.is_instance("a -> b", "~a")  # false is no name
+
+
 # ---- proofs
 
 

@@ -7,7 +7,8 @@ false, and a prover learns from the rest by GRPO with the checker's verdict as i
        normalise  names, attributes, modifiers and proofs are cut off; one spelling for all of a statement
        invalid    the checker does not read it           duplicate, held out   it is known, or held out
        false      an enumeration refutes it              vacuous               its hypotheses never hold
-       exists     `novelty` steps prove it (the paper: exact? closes it)
+       exists     `novelty` steps prove it, or it is an instance of a statement of its file, seed or kept, hypotheses
+                  being given ones (the paper: exact? closes it by one lemma)
        trivial    `triviality` steps prove it (the paper: aesop closes it)
        keep       the rest; it joins the context of the next round
 
@@ -32,7 +33,8 @@ Deviations. The paper has no falsifier, so a false conjecture counts as non-triv
 Steps count in place of time limits. Base prover, group size and rate of the paper's GRPO are not known to us.
 Controls: `filters=False` trains on all that can be read, `rounds=0` on the seeds.
 
-`palaestra train leanconjecturer --seed 0`, on built-in seeds with a program that proposes: of 144 proposals 24 are kept,
+Before instances counted as existing, `palaestra train leanconjecturer --seed 0`, on built-in seeds with a program that
+proposes: of 144 proposals 24 are kept,
 68 are false, 34 known, 11 trivial and 7 in the library, so the filters drop 78% of what is new and can be read. Of
 12 held-out theorems imitation proves 2% at the first try and 8% within eight, and after RL none is proved. In RL, 88% to
 100% of the groups of a step have no proof (`all_zero`): the small model is too weak for what is kept. No claim.
@@ -114,8 +116,7 @@ CARD = pl.Card(
         "There is no Lean, so neither Mathlib, exact? nor aesop: the closure theory, propositional logic and Coq run.",
         "Context is not cut out of source files by rules: seeds are rows, and `context` is a column of theirs.",
         "Conjectures of the closure theory are proven by chains of inclusions alone, not by cases.",
-        "What exists already is asked of the kernel's rules and of equal statements: an instance of a seed (exact? would find "
-        "it) counts as new where no step proves it.",
+        "With kernel=coq an instance of a seed counts as new where no tactic of exact?'s closes it.",
         "With kernel=coq nothing refutes, so false conjectures stay; `all_zero` shows how much they cost.",
         "New theorems are not collected after training: answers that the kernel accepts are in the rollouts.",
     ),

@@ -86,7 +86,8 @@ class ConjectureChecks:
 
     Args:
         kernel: proves.
-        novelty: a proof of so many tactics means that the library has it already; 0 = not looked at.
+        novelty: a proof of so many tactics, or a known statement of which it is an instance, means that the library
+            has it already; 0 = not looked at.
         triviality: a proof of so many tactics is what automation finds; 0 = not looked at.
         points: spaces of at most so many points refute statements on closures, of three points at most where
             these have four variables, and of two where they have seven; 0 = none do. Formulas are decided by truth
@@ -126,12 +127,13 @@ class ConjectureChecks:
             return None
         return text
 
-    def verdict(self, statement: str) -> str:
-        """The status of a statement in its normal spelling, which is not known already. A kernel that cannot run
-        says nothing of a statement: "error".
+    def verdict(self, statement: str, library: Sequence[str] = ()) -> str:
+        """The status of a statement in its normal spelling, which is not known already. One that a statement of the
+        `library` says of all sets exists already, unless `novelty` is 0. A kernel that cannot run says nothing of a
+        statement: "error".
         """
         try:
-            return self._refuted(statement) or self._proven(statement) or "kept"
+            return self._refuted(statement) or self._proven(statement, library) or "kept"
         except pl.Fault:
             return "error"
 
@@ -144,9 +146,9 @@ class ConjectureChecks:
             return "false"
         return ""
 
-    def _proven(self, statement: str) -> str:
+    def _proven(self, statement: str, library: Sequence[str]) -> str:
         start, name = self.kernel.start(statement), self.kernel.name
-        if start.whole:
+        if start.whole or (self.novelty and self._in_library(statement, library)):
             return "already exists"
         if self.novelty and closes(
             self.kernel, start, 1 if name in LIBRARY else self.novelty, LIBRARY.get(name, ())
@@ -156,6 +158,12 @@ class ConjectureChecks:
         if self.triviality and closes(self.kernel, start, depth, AUTOMATION.get(name, ())):
             return "trivial"
         return ""
+
+    def _in_library(self, statement: str, library: Sequence[str]) -> bool:
+        """Whether one known statement closes it, with terms in the place of its variables."""
+        if self.kernel.name == "coq":
+            return False
+        return any(self.kernel.is_instance(statement, known) for known in library)
 
 
 # ---- proofs

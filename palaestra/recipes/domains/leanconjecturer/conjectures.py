@@ -128,7 +128,7 @@ class MakeConjectures:
                 status = (
                     "invalid"
                     if statement is None
-                    else known.get(statement) or await self._status(ctx, statement)
+                    else known.get(statement) or await self._status(statement, (*there, *new))
                 )
                 judged.append(
                     {
@@ -147,8 +147,8 @@ class MakeConjectures:
             there += new
         return judged
 
-    async def _status(self, ctx: pl.Context, statement: str) -> str:
-        status = await asyncio.to_thread(self.checks.verdict, statement)
+    async def _status(self, statement: str, library: Sequence[str]) -> str:
+        status = await asyncio.to_thread(self.checks.verdict, statement, library)
         return "kept" if not self.filters and status in DROPPED else status
 
     async def _propose(

@@ -20,8 +20,8 @@ property, and is paid for the principles and groups that RDKit confirms (arXiv:2
        consistent  what is weighed ("overall", "on balance") ends in a verdict ("likely true") that is the answer
        compared    the SMILES of a molecule that was shown is quoted
        principle   claims on Lipinski's rules, logP, hydrogen bonds, weight, aromaticity, polarity, steric
-                   hindrance and flexibility: RDKit confirms more of these subjects than it refutes
-       structure   groups, rings and atoms that are named: RDKit finds more of them than it misses
+                   hindrance and flexibility: there are some, and RDKit confirms every one
+       structure   groups, rings and atoms that are named: RDKit finds every one
 
     palaestra train mppreasoner --data molecules.csv --model DIR teacher=endpoint(url='http://HOST:PORT/v1',model='NAME')
     palaestra train mppreasoner --data rows.jsonl --model DIR picture=384
@@ -32,19 +32,20 @@ that writes the form already.
 
 Deviations. The released reward (rl/rlpgr.py at feabfac; `checks=released`) looks for substrings: "polar" is found in
 "nonpolar", "ether" in "whether"; what is denied, and opposites in one text, count as said; a molecule in the middle
-of a range passes at the mention of a word; and benzene is quoted where cyclohexane is shown. `checks=sound` reads
-whole words with their denials, leaves out sentences on the molecules that were shown, and a subject with one wrong
-claim is wrong; claims that nearly all molecules satisfy can still make up for a wrong one, which `checks=strict`
-forbids: every claim must hold. The first releases (ddd60b6, e390b4a) have no gate: `gated=False`. k is not in the
-code; 4 is ours, and so are words for the middle of a range. At test time the evaluator "molecules" compares P(True)
-with P(False) behind the thoughts (ROC-AUC).
+of a range passes at the mention of a word; and benzene is quoted where cyclohexane is shown. `checks=strict` reads
+whole words with their denials, leaves out sentences on the molecules that were shown, and every claim must hold;
+with `checks=sound` right subjects must outnumber wrong ones, so that claims which nearly all molecules satisfy make
+up for a wrong one. `reasoning=0 chemistry=0` pays for form and answer alone, the control. The first releases
+(ddd60b6, e390b4a) have no gate: `gated=False`. k is not in the code; 4 is ours, and so are words for the middle of
+a range. At test time the evaluator "molecules" compares P(True) with P(False) behind the thoughts (ROC-AUC).
 
 Without --data the questions are on the task `molecules`, in short prompts with two neighbours, and a program writes
 thoughts of three claims, of which 0.6 are right; they quote no neighbour, as the small model cannot copy a SMILES.
-`palaestra train mppreasoner --seed 0`: on 56 held-out molecules imitation brings an AUC of 0.72 and 64% right answers
-(95%: 51 to 76). After 24 steps of RL these are 0.72 and 64%; of the claims RDKit confirms 0.61, before RL 0.47, and
-they tell less of the molecule, 1.6 in place of 2.0 bits: the model moves to claims that are usually true. Rewards of
-training do not rise (0.59 to 0.58, means of six steps). One seed, no control beside it: no claim.
+`palaestra train mppreasoner --seed 0 checks=sound`: on 56 held-out molecules imitation brings an AUC of 0.72 and
+64% right answers (95%: 51 to 76). After 24 steps of RL these are 0.72 and 64%; of the claims RDKit confirms 0.61,
+before RL 0.47, and they tell less of the molecule, 1.6 in place of 2.0 bits: the model moves to claims that are
+usually true. Rewards of training do not rise (0.59 to 0.58, means of six steps). One seed, no control beside it,
+and strict checks were not run: no claim.
 """
 
 from collections.abc import Mapping
@@ -168,7 +169,7 @@ def build(
     reasoning: float = 0.25,
     chemistry: float = 0.25,
     gated: bool = True,
-    checks: Checks = "sound",
+    checks: Checks = "strict",
     samples: int = 8,
     kl: float = 0.01,
     minibatches: int = 2,
@@ -183,7 +184,7 @@ def build(
     imitate: whether chains of thought are imitated first.
     reasoning, chemistry: what each term of these layers is worth; 0 = the layer is off.
     gated: whether a wrong answer earns nothing but -1.
-    checks: how claims are read: sound, strict (none may be wrong) or released.
+    checks: how claims are read: strict (none may be wrong), sound (right ones outnumber wrong ones) or released.
     minibatches: optimiser steps of a step of RL.
     exam: held-out molecules that are measured; 0 = none.
     """
@@ -268,7 +269,7 @@ def embedded(
     reasoning: float = 0.25,
     chemistry: float = 0.25,
     gated: bool = True,
-    checks: Checks = "sound",
+    checks: Checks = "strict",
     most: int = 400,
     samples: int = 6,
     **options: Any,
