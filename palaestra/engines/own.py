@@ -77,9 +77,7 @@ class OwnEngine:
         UserError: the machine does not have this dtype.
     """
 
-    def __init__(
-        self, model: Model, *, slots: int = 256, cache_mb: int = 4096, dtype: Format = ""
-    ):
+    def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096, dtype: Format = ""):
         check_format(dtype, model.device.type)
         self.model, self.slots, self.cache_mb, self.dtype = model, slots, cache_mb, dtype
         self.dialect = Chat(model.tokenizer, model.places, model.sight)

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from palaestra import catalogue, values
 from palaestra.context import RewardFn, Runnable, Source
+from palaestra.engines.select import samples_apart
 from palaestra.errors import PalaestraError, UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.method import Recipe
@@ -21,6 +22,7 @@ from palaestra.settings.rewards import JUDGE, reward_by_name
 from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.tasks.user_code import locate_error
 
+APART = 2.0  # cap of the importance weights where the engine samples apart and nobody names one
 SMOKE = {  # a recipe at its smallest, see `make_smallest`
     "schedule.prompts": 2,
     "draw.tasks": 8,
@@ -62,20 +64,23 @@ def build(
     tis: float = 0.0,
     rate: float = 0.0,
     embedded: bool = False,
+    engine: str = "",
 ) -> Any:
     """The recipe of a method. An override that names an argument of its `build` goes there, the
     others into the value.
 
     `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap.
     `rate` > 0 is the learning rate of every learner, unless an override says otherwise. `embedded`:
-    what the method makes of its own problem, see `embeds`.
+    what the method makes of its own problem, see `embeds`. `engine`: what samples; where that is from
+    another distribution and `tis` is 0, a cap of `APART` corrects what the method leaves uncorrected.
     """
     takes = arguments(method)
     given, models = read_arguments(takes, {k: v for k, v in overrides.items() if k in takes})
     own = embedded and embedded_takes(method, given)
     made = call_build(method, given, "embedded" if own else "build")
     made = change_parts(made, lambda r: add_models(r, models)) if models else made
-    return change_recipe(made, {k: v for k, v in overrides.items() if k not in takes}, tis, rate)
+    fields = {k: v for k, v in overrides.items() if k not in takes}
+    return change_recipe(made, fields, tis, rate, engine)
 
 
 def read_arguments(
@@ -137,10 +142,16 @@ def embedded_takes(method: str, given: Mapping[str, Any]) -> bool:
 
 
 def change_recipe(
-    recipe: Any, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0
+    recipe: Any,
+    overrides: Mapping[str, Any],
+    tis: float = 0.0,
+    rate: float = 0.0,
+    engine: str = "",
 ) -> Any:
     """A recipe with a correction, a rate and fields by their paths, in this order; see `build`."""
     recipe = change_parts(recipe, lambda r: add_tis(r, tis)) if tis else recipe
+    if engine and not tis and samples_apart(engine):
+        recipe = change_parts(recipe, lambda r: correct(r, engine))
     recipe = change_parts(recipe, lambda r: set_rate(r, rate)) if rate else recipe
     for path, given in overrides.items():
         with point_to_flag(path, given):
@@ -207,14 +218,15 @@ def recipe_of(settings: Settings) -> Any:
     """The recipe with the settings' overrides; models that are not small get a smaller learning
     rate.
     """
-    return build(settings.recipe, settings.set, settings.tis, settings.rate, settings.embedded)
+    s = settings
+    return build(s.recipe, s.set, s.tis, s.rate, s.embedded, s.engine)
 
 
 def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     """A recipe that is a value, with what the settings say of it."""
     if not isinstance(recipe, Runnable):
         raise UserError(f"{recipe!r} is no recipe; give a method's name, recipe(...) or vary(...)")
-    return change_recipe(recipe, settings.set, settings.tis, settings.rate)
+    return change_recipe(recipe, settings.set, settings.tis, settings.rate, settings.engine)
 
 
 def whole_recipe(recipe: Any, settings: Settings) -> Any:
@@ -295,6 +307,21 @@ def set_rate(runnable: Any, rate: float) -> Any:
         n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in runnable.learners.items()
     }
     return replace(runnable, learners=learners)
+
+
+def correct(runnable: Any, engine: str) -> Any:
+    """A recipe whose learners all weight by pi / mu: by their own correction, else at most `APART`.
+
+    Raises:
+        UserError: it is a program, which importance weights do not reach.
+    """
+    if not isinstance(runnable, Recipe):
+        raise UserError(
+            f"--engine {engine} samples from another distribution than the trainer's, and this method "
+            "is a program of its own, whose objectives importance weights do not reach; use --engine own"
+        )
+    given = {n: l for n, l in runnable.learners.items() if isinstance(l.objective, TIS)}
+    return replace(runnable, learners={**add_tis(runnable, APART).learners, **given})
 
 
 def add_tis(runnable: Any, cap: float) -> Any:

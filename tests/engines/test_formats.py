@@ -129,7 +129,7 @@ def test_samplers_are_near_and_say_by_how_much(kind):
     assert not engine.exact and engine.decoder.compact is None
     d = gaps(model, answers(engine))
     k3 = float((d.exp() - 1 - d).mean())
-    assert 0 < float(d.abs().mean()) and 0 < k3 < {"float16": 1e-5, "bfloat16": 1e-3, "int8": 1e-3}[kind]
+    assert float(d.abs().mean()) > 0 and 0 < k3 < {"float16": 1e-5, "bfloat16": 1e-3, "int8": 1e-3}[kind]
 
 
 @needs_int8
@@ -159,6 +159,8 @@ def test_what_cannot_be_is_said_before_anything_runs(monkeypatch):
     monkeypatch.setattr(formats, "computes_bfloat16", lambda: False)
     with pytest.raises(UserError, match="no instructions for bfloat16; use dtype=int8 or float16"):
         build("own(dtype=bfloat16)", model, slots=4, cache_mb=64)
-    monkeypatch.setattr(type(torch.backends.quantized), "supported_engines", property(lambda self: ["qnnpack"]), raising=False)
+    monkeypatch.setattr(
+        type(torch.backends.quantized), "supported_engines", property(lambda self: ["qnnpack"]), raising=False
+    )
     with pytest.raises(UserError, match="no FBGEMM"):
         check("own(dtype=int8)", model)
