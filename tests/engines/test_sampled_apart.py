@@ -55,9 +55,14 @@ def test_a_program_is_refused_as_nothing_would_correct_it():
         correct(object(), INT8)
 
 
+def summary(folder):
+    return json.loads((folder / "summary.json").read_text())
+
+
 def records(folder):
     lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in r.items() if k != "tokens_per_second" and not k.startswith("seconds")} for r in lines]
+    clock = ("tokens_per_second", "seconds")
+    return [{k: v for k, v in r.items() if not k.startswith(clock)} for r in lines if "reward" in r]
 
 
 @needs_int8
@@ -78,10 +83,11 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
     assert main(["train", *words, "--steps", "3", "--out", str(whole)]) == 0
     assert main(["train", *words, "--steps", "2", "--out", str(parts)]) == 0
     assert main(["train", "--resume", str(parts), "--steps", "3"]) == 0
-    assert records(parts) == records(whole)
+    assert records(parts) == records(whole) and len(records(whole)) == 3
+    assert summary(parts)["weights_sha256"] == summary(whole)["weights_sha256"]
     for record in records(whole):
         assert 0 < record["mismatch_kl"] < 0.01 and 0 <= record["tis_capped"] < 0.2
-        assert record["tis_weight"] != 1.0
+        assert 0.8 < record["tis_weight"] < 1.2 and record["tis_weight"] != 1.0
 
 
 @needs_int8
