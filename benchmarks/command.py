@@ -19,6 +19,7 @@ from benchmarks import (
     busy,
     checkers,
     control,
+    drafts,
     engine,
     episodes,
     learners,
@@ -39,7 +40,14 @@ from palaestra.run.parts import FOLDER, Parts, folder_sha256, go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.terminal.progress import Headway
 
-OF_WORK = {"step": step, "engine": engine, "trl": trl, "memory": memory, "ablation": ablation}
+OF_WORK = {
+    "step": step,
+    "engine": engine,
+    "drafts": drafts,
+    "trl": trl,
+    "memory": memory,
+    "ablation": ablation,
+}
 
 # what is measured beside another project: its package, and the extra that brings it
 PEERS = {
@@ -86,6 +94,7 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
         full=arguments.full,
         recompute=arguments.recompute,
         peer_batch=arguments.peer_batch,
+        positions=arguments.positions,
     )
     peer, extra = PEERS.get(what, ("", ""))
     if peer and importlib.util.find_spec(peer.replace("-", "_")) is None:

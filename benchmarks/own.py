@@ -29,16 +29,18 @@ async def run(work: Work, folder: Path, seed: int, turns: Turns) -> None:
         n += 1
         before, sampling, tokens = dict(ctx.seconds), ctx.engine_seconds, ctx.sampled_tokens
         with Memory() as memory:
-            begin = time.perf_counter()
+            begin, busy = time.perf_counter(), time.process_time()
             state, _ = await step(recipe, ctx, state)
             rollouts.write(columns.path(folder, n), n, ctx.seen, ctx.trace, ctx.decode)
             seconds = time.perf_counter() - begin
+            processor = time.process_time() - busy
         spent = {
             p: ctx.seconds[p] - before[p] for p in ("reward", "forward", "backward", "optimiser")
         }
         turns.report(
             {
                 "seconds": seconds,
+                "processor": processor,
                 "tokens": ctx.sampled_tokens - tokens,
                 "rollout": ctx.engine_seconds - sampling,
                 **spent,

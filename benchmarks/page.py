@@ -45,6 +45,8 @@ def setting(result: BenchResult) -> str:
     tokens = f"{'all' if w['full'] else 'up to'} {w['max_tokens']} tokens"
     lora = f", LoRA {w['lora']}" if w.get("lora") else ""
     vllm = ", TRL with vLLM" if w.get("peer_vllm") else ""
+    if w.get("positions"):
+        tokens += f", {w['positions']} positions"
     threads = result.get("machine", {}).get("omp_num_threads", "")
     threads = f", {threads} threads" if threads else ""
     return (
@@ -54,7 +56,7 @@ def setting(result: BenchResult) -> str:
 
 def trl_table(results: Sequence[BenchResult]) -> str:
     head = ["work", *(NAMES[p] for p in reversed(PHASES)), "by token", "peak of the update, MB"]
-    head += ["above the start of a step, MB", "pairs"]
+    head += ["above the start of a step, MB", "processor s", "pairs", "TRL"]
     rows: list[list[str]] = []
     for r in results:
         memory = r["memory_mb"]
@@ -64,7 +66,18 @@ def trl_table(results: Sequence[BenchResult]) -> str:
         ]
         pairs = len(r["ratios"]["seconds"]["each"])
         ratios = [format_spread(r["ratios"][p]) for p in reversed(PHASES)]
-        rows.append([setting(r), *ratios, format_spread(r["ratio_per_token"]), *peaks, str(pairs)])
+        busy = format_spread(r["ratio_processor"]) if "ratio_processor" in r else ""
+        rows.append(
+            [
+                setting(r),
+                *ratios,
+                format_spread(r["ratio_per_token"]),
+                *peaks,
+                busy,
+                str(pairs),
+                r["machine"].get("trl", ""),
+            ]
+        )
     return table(rows, *head)
 
 

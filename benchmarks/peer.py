@@ -17,7 +17,6 @@ from transformers import TrainerCallback
 
 from benchmarks.turns import Memory, Turns
 from benchmarks.work import Work
-from palaestra.models.load import find
 from palaestra.models.lora import LINEAR, LoRA
 from palaestra.run.machine import wait_for_gpu
 
@@ -34,7 +33,7 @@ def run(work: Work, folder: Path, seed: int, turns: Turns) -> None:
 
     data = Dataset.from_list([{"prompt": r["messages"]} for r in work.rows(512)])
     trainer = GRPOTrainer(
-        model=str(find(work.model)),
+        model=str(work.source(folder)),
         reward_funcs=rewards,
         args=arguments(work, folder, seed),
         train_dataset=data,
@@ -113,14 +112,21 @@ class StepGate(TrainerCallback):
         self.turns.wait()
         self.spent, self.tokens = {}, 0
         self.memory = Memory().__enter__()
-        self.begin = time.perf_counter()
+        self.begin, self.busy = time.perf_counter(), time.process_time()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         wait_for_gpu()
         seconds = time.perf_counter() - self.begin
+        processor = time.process_time() - self.busy
         self.memory.__exit__()
         self.turns.report(
-            {"seconds": seconds, "tokens": self.tokens, **self.spent, "memory": self.memory.peaks}
+            {
+                "seconds": seconds,
+                "processor": processor,
+                "tokens": self.tokens,
+                **self.spent,
+                "memory": self.memory.peaks,
+            }
         )
 
     def time_call(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:

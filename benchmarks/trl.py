@@ -38,6 +38,7 @@ def measure(work: Work, pairs: int, parts: Parts) -> dict[str, Any]:
         "steps": timings,
         "ratios": ratios,
         "ratio_per_token": spread(per_token),
+        "ratio_processor": phase_ratios(timings["trl"], timings["palaestra"], "processor"),
         "memory_mb": peaks,
         "update_memory_ratio": peaks["palaestra"]["update"] / peaks["trl"]["update"],
         "update_memory_ratio_above_weights": peaks["palaestra"]["update_above_base"]
@@ -82,6 +83,8 @@ def show(result: dict[str, Any]) -> str:
         f"{'tokens':<10}{own:>10.0f}{peer:>10.0f}   by token {r['median']:.2f} ({r['low']:.2f} to "
         f"{r['high']:.2f})"
     )
+    r = result["ratio_processor"]
+    lines.append(f"processor seconds {r['median']:.2f} ({r['low']:.2f} to {r['high']:.2f})")
     m = result["memory_mb"]
     lines.append(
         f"peak of the update {m['palaestra']['update']:.0f} and {m['trl']['update']:.0f} MB; "

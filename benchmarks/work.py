@@ -5,13 +5,14 @@ needs no answers.
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from palaestra.method import Recipe
 from palaestra.models.embedded import FOLDERS
-from palaestra.models.load import load
+from palaestra.models.load import find, load
 from palaestra.models.lora import LoRA
 from palaestra.run.benches import bench_by_name, from_data
 from palaestra.run.context import RunContext
@@ -44,6 +45,7 @@ class Work:
     # answers in a training forward pass of TRL, the rest accumulated; 0 = all at once
     peer_batch: int = 0
     peer_vllm: bool = False  # TRL samples with vLLM, in its own process
+    positions: int = 0  # places for tokens that the model gets; 0 = as many as it has
     lora: int = 0  # rank of the adapters that are trained in place of all weights; 0 = none
 
     def json(self) -> str:
@@ -56,6 +58,19 @@ class Work:
     @property
     def task(self) -> str:
         return "chain" if self.model in FOLDERS else "constraints"
+
+    def source(self, folder: Path) -> str:
+        """Where the model lies: in `folder`, with the weights that it has, if it gets `positions`."""
+        where = str(find(self.model))
+        if not self.positions:
+            return where
+        made = folder / "model"
+        if not made.exists():
+            shutil.copytree(where, made)
+            config = json.loads((made / "config.json").read_text())
+            config["max_position_embeddings"] = self.positions
+            (made / "config.json").write_text(json.dumps(config))
+        return str(made)
 
     def rows(self, n: int) -> list[dict[str, Any]]:
         """`n` prompts as chat messages, the same in every process."""
@@ -77,8 +92,9 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
     (folder / "prompts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in work.rows(n)))
     (folder / "reward.py").write_text(REWARD)
     bench = from_data(str(folder / "prompts.jsonl"), "", f"{folder / 'reward.py'}:score")
+    source = work.source(folder) if work.positions else work.model
     settings = Settings(
-        model=work.model,
+        model=source,
         dtype=work.dtype,
         lora=work.lora,
         set={
@@ -89,7 +105,7 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
         },
     )
     lora = LoRA(rank=work.lora) if work.lora else None
-    model = load(work.model, dtype=work.dtype, device=work.device, lora=lora)
+    model = load(source, dtype=work.dtype, device=work.device, lora=lora)
     model.recompute = work.recompute
     if work.full:
         model.eos = frozenset()

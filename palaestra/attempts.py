@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 from palaestra.errors import PalaestraError
@@ -76,9 +76,35 @@ Attempt: TypeAlias = "list[Group] | Flight | tuple[Ticket, ...]"
 
 
 @dataclass
+class DraftCounts:
+    """What drafts did in the decoding passes of an engine that takes them; see `engines.drafts`."""
+
+    passes: int = 0  # of a sequence, summed over sequences
+    tokens: int = 0  # that these gave
+    drafted: int = 0  # tokens of drafts that they held
+    accepted: int = 0  # of these, the ones that were drawn
+
+    def add(self, more: DraftCounts) -> None:
+        for f in fields(self):
+            setattr(self, f.name, getattr(self, f.name) + getattr(more, f.name))
+
+    def since(self, before: DraftCounts) -> DraftCounts:
+        return DraftCounts(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
+
+    def metrics(self) -> dict[str, float]:
+        """All 0 without drafts."""
+        return {
+            "drafts/drafted": self.drafted,
+            "drafts/accepted": self.accepted,
+            "drafts/tokens_per_pass": round(self.tokens / self.passes, 4) if self.passes else 0.0,
+        }
+
+
+@dataclass
 class Usage:
     """What was sampled and asked in other processes, in sums over them."""
 
     sampled_tokens: int = 0
     engine_seconds: float = 0.0
+    drafts: DraftCounts = field(default_factory=DraftCounts)
     meters: dict[str, Meter] = field(default_factory=dict)  # by name of the client

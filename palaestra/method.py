@@ -13,7 +13,7 @@ from palaestra.context import Observe as ObserveStage
 from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything
 from palaestra.errors import UserError
-from palaestra.rollout.cast import Snapshots
+from palaestra.rollout.cast import Moving
 from palaestra.rollout.queue import Schedule
 from palaestra.types import EXACT, Need, Objective, State, stage
 from palaestra.update import AdamW, Plain
@@ -65,7 +65,7 @@ class Recipe:
     """A method as a value.
 
     `references` are frozen models by name: "policy" = a copy of the start, else a name or folder;
-    or `Snapshots` of a learner as it goes.
+    or `Snapshots` or a `MovingAverage` of a learner as it goes.
     `instruction` stands behind the prompts of a user's data, in training and on held-out problems, but
     for prompts with a system message and those that ask for the form themselves; "" = nothing does.
     `evaluate`: what is measured beside the held-out problems, by name.
@@ -77,7 +77,7 @@ class Recipe:
     pool: Pool = Everything()
     observe: ObserveStage = Unchanged()
     evaluate: Mapping[str, Evaluator] = field(default_factory=dict)
-    references: Mapping[str, str | Snapshots] = field(default_factory=dict)
+    references: Mapping[str, str | Moving] = field(default_factory=dict)
     schedule: Schedule = Schedule()
     # it counts where it acts, as a field of the data, and nowhere on problems that are built in
     instruction: str = field(default="", metadata=EXACT)

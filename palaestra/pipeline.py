@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from palaestra.context import Runnable
 from palaestra.ends import kinds_of, with_before
 from palaestra.errors import UserError
-from palaestra.types import Result, value_class
+from palaestra.types import Result, seed_of, value_class
 
 if TYPE_CHECKING:
     from palaestra.context import Programs
@@ -40,6 +40,7 @@ class Part:
         shared: in experiments it is run once, for all cells whose part has the same settings,
             start, problem and seed: what it samples counts in each of them.
         seed: of its own, so that cells of all seeds share it; None = the run's.
+            A word makes one of the run's seed, so that two parts that are alike are two runs.
     """
 
     runnable: Runnable
@@ -51,7 +52,11 @@ class Part:
     task: str = ""
     env: str = ""
     shared: bool = False
-    seed: int | None = None
+    seed: int | str | None = None
+
+    def seed_in(self, run: int) -> int | None:
+        """The seed of its own in a run of this seed; None = the run's."""
+        return seed_of((run, self.seed)) % (1 << 31) if isinstance(self.seed, str) else self.seed
 
     @property
     def problem(self) -> Mapping[str, str]:
@@ -129,7 +134,7 @@ class Pipeline:
                 models,
                 problems[name],
                 shared=part.shared,
-                seed=part.seed,
+                seed=part.seed_in(ctx.seed),
             )
         *_, (end, last) = results.items()
         kinds = kinds_of(last.metrics)

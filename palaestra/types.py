@@ -466,6 +466,9 @@ class Example:
 
 
 MARK_PREFIX = "is:"  # of columns that say which tokens are of a kind, 0 = it is none
+# quantities of a model with another tokenizer: the number of each token's span of text, from 1 on, 0 =
+# it is in none, and what the model says of that text
+SPAN, SPAN_LOGP = "span", "span_logp"
 TRACK_PREFIX = "track:"  # of columns whose mean over trained tokens is a number of the step
 
 

@@ -21,7 +21,8 @@ from palaestra.errors import UserError
 from palaestra.models.choices import COLUMN, choices_of, read_beside, stack
 from palaestra.models.eyes import picture_columns, shown_pictures
 from palaestra.models.layout import prompts_and_tails
-from palaestra.models.master import MasterWeights, Optimizer
+from palaestra.models.master import MasterWeights, Optimizer, with_masters
+from palaestra.models.quantised import functional
 from palaestra.models.tower import rate_share
 from palaestra.pictures import FIRST_PLACE, Picture
 from palaestra.schedule import Scheduled
@@ -52,6 +53,9 @@ MEASURE_BUDGET = 4096  # tokens that a forward pass without a gradient may hold
 class AdamW:
     """Decoupled weight decay (arXiv:1711.05101). `clip_norm` bounds the global gradient norm; 0 =
     unbounded.
+
+    `narrow_moments` keeps both moments in bfloat16, rounded at random so that their means are right:
+    4 bytes a weight less. The noise is the run's, so that a resumed run has the same.
     """
 
     lr: float = 1e-4
@@ -60,6 +64,7 @@ class AdamW:
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     warmup: int = 0  # optimiser steps of linear warm-up
+    narrow_moments: bool = False
 
     def __post_init__(self) -> None:
         need_at_least(self, lr=0, eps=0, weight_decay=0, clip_norm=0, warmup=0)
@@ -71,7 +76,7 @@ class AdamW:
 
     def build(self, parameters: Sequence[torch.nn.Parameter]) -> Optimizer:
         """The rate is set before every step, so the optimiser starts without one. Below float32
-        there are master weights.
+        there are master weights; `master.MasterWeights` keeps narrow moments, too.
         """
 
         shares = [rate_share(p) for p in parameters]
@@ -82,17 +87,20 @@ class AdamW:
                 {"params": [p for p, own in pairs if own == share], "share": share}
                 for share in dict.fromkeys(shares)
             ]
-            return torch.optim.AdamW(
-                groups if len(groups) > 1 else parameters,
-                lr=0.0,
-                betas=self.betas,
-                eps=self.eps,
-                weight_decay=self.weight_decay,
-                fused=True,
-            )
+            return self.inner(groups if len(groups) > 1 else list(parameters))
 
-        low = any(p.dtype.itemsize < torch.float32.itemsize for p in parameters)
-        return MasterWeights(parameters, adamw) if low else adamw(parameters)
+        return with_masters(parameters, adamw, self.narrow_moments)
+
+    def inner(self, parameters: list[Any]) -> torch.optim.Optimizer:
+        """The optimiser of parameters, or of groups of them, in float32."""
+        return torch.optim.AdamW(
+            parameters,
+            lr=0.0,
+            betas=self.betas,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            fused=True,
+        )
 
     def set(self, optimiser: Optimizer, clock: int) -> None:
         """Before a step: what may follow a schedule."""
@@ -103,6 +111,36 @@ class AdamW:
     def rate(self, clock: int) -> float:
         """Of learning, after `clock` optimiser steps."""
         return self.lr * min(1.0, (clock + 1) / self.warmup) if self.warmup else self.lr
+
+
+@stage
+class AdamW8bit(AdamW):
+    """AdamW whose two moments take 8 bits each, in blocks with a float32 magnitude (arXiv:2110.02861),
+    through bitsandbytes: 2 bytes a weight in place of 8. Master weights stay in float32.
+
+    Args:
+        smallest: tensors with fewer numbers keep float32 moments.
+        paged: moments lie in memory that CUDA moves to the machine's where the GPU has no room. On a
+            processor they lie where they are.
+    """
+
+    smallest: int = 4096
+    paged: bool = False
+
+    def inner(self, parameters: list[Any]) -> torch.optim.Optimizer:
+        """Raises UserError where bitsandbytes is not installed."""
+        functional()
+        from bitsandbytes.optim import AdamW8bit as Moments8bit
+
+        return Moments8bit(
+            parameters,
+            lr=0.0,
+            betas=self.betas,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            min_8bit_size=self.smallest,
+            is_paged=self.paged,
+        )
 
 
 def pack(
@@ -425,6 +463,8 @@ def step_optimiser(
                 ctx.dump(name, learner, batch, metrics)
                 return metrics | {"skipped": 1.0}
             learner.optimiser.set(optimiser, clock)
+            if isinstance(optimiser, MasterWeights):
+                optimiser.key = (ctx.seed, "moments", name, clock)
             optimiser.step()
         return metrics
     finally:

@@ -84,8 +84,7 @@ def test_law_09_two_steps(entry, tmp_path):
     case, recorded = canaries.cases_of(entry.id)[""], canaries.read(entry.id)[""]
     begin = time.process_time()
     today = canaries.watch(case, recorded.size, tmp_path / "run")
-    # of a processor: the law; episodes of 12 turns, each of which scores all that can be said, break it
-    assert time.process_time() - begin < (60 if entry.id == "ask-to-act" else 10)
+    assert time.process_time() - begin < 10  # of a processor: the law
     assert today.configuration == recorded.configuration, f"record it anew: palaestra reproduce --record {entry.id}"
     moved = canaries.judge(case, recorded, today)
     assert moved is None or moved.undecided, moved

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from palaestra.method import Learner
-from palaestra.models.master import MasterWeights
+from palaestra.models.master import MOMENTS, MasterWeights
 from palaestra.objective.algebra import Algebra
 from palaestra.types import Example, Row, Segment
 from palaestra.update import AdamW, Cycle, Plain, backward, pack, step_optimiser
@@ -103,14 +103,16 @@ def test_a_step_is_adamw_of_the_clipped_gradient(dtype):
         assert found["grad_norm"] == pytest.approx(abs(pull) * 5**0.5, rel=1e-5) and found["skipped"] == 0.0
         optimiser = ctx.optimisers["policy"]
         assert isinstance(optimiser, MasterWeights) == (dtype == torch.bfloat16)
-        (exact,) = optimiser.param_groups[0]["params"]
+        (exact,) = optimiser.values() if dtype == torch.bfloat16 else optimiser.param_groups[0]["params"]
         assert exact.tolist() == pytest.approx(wanted, rel=1e-6)
-        assert torch.equal(ctx.theta, exact.to(dtype)) and ctx.theta.grad is None and exact.grad is None
+        assert torch.equal(ctx.theta, exact.to(dtype)) and ctx.theta.grad is None
+        assert optimiser.param_groups[0]["params"][0].grad is None
 
 
-def test_master_weights_go_on_from_what_was_saved():
+@pytest.mark.parametrize("narrow", [False, True])
+def test_master_weights_go_on_from_what_was_saved(narrow):
     """Weights that were rounded on the way to disk get their masters and moments back: as if there had been no stop."""
-    settings = AdamW(lr=0.01, clip_norm=0)
+    settings = AdamW(lr=0.01, clip_norm=0, narrow_moments=narrow)
     learner, straight = Learner(credit=None, objective=Pull(), optimiser=settings), Line(torch.bfloat16)
     for clock, pull in enumerate((1.0, -3.0, 0.5)):
         step_optimiser(straight, "policy", learner, batch_of(pull), clock, 10**6)
@@ -121,8 +123,25 @@ def test_master_weights_go_on_from_what_was_saved():
     resumed.optimiser("policy", learner).load_state_dict(saved)
     for ctx in (straight, resumed):
         step_optimiser(ctx, "policy", learner, batch_of(2.0), 3, 10**6)
-    (a,), (b,) = (ctx.optimisers["policy"].param_groups[0]["params"] for ctx in (straight, resumed))
+    (a,), (b,) = (ctx.optimisers["policy"].values() for ctx in (straight, resumed))
     assert torch.equal(a, b) and not torch.equal(a, straight.theta.float())
+    first, second = (next(iter(ctx.optimisers["policy"].state.values())) for ctx in (straight, resumed))
+    for name in MOMENTS:
+        assert torch.equal(first[name], second[name])
+        assert second[name].dtype == (torch.bfloat16 if narrow else torch.float32)
+
+
+def test_the_noise_of_moments_is_of_the_seed_and_the_step():
+    """Equal runs have equal moments; another seed has others, with the same weights but for noise."""
+    settings, ends = AdamW(lr=0.01, narrow_moments=True), []
+    for seed in (0, 0, 1):
+        learner, ctx = Learner(credit=None, objective=Pull(), optimiser=settings), Line(torch.float32)
+        ctx.seed, ctx.theta.data = seed, torch.tensor([3.0, -1.0])
+        for clock, pull in enumerate((1.0, -3.1, 0.53, 0.7, 2.3)):
+            step_optimiser(ctx, "policy", learner, batch_of(pull), clock, 10**6)
+        ends.append(ctx.theta.detach())
+    assert torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
+    torch.testing.assert_close(ends[0], ends[2], rtol=0, atol=1e-3)
 
 
 def test_a_gradient_that_is_not_finite_moves_neither_weights_nor_clock():

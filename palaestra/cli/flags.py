@@ -364,7 +364,7 @@ def atlas(parser: FlagParser) -> None:
 
 
 BENCHES = (
-    "step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "episodes", "verifiers",
+    "step", "engine", "drafts", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "episodes", "verifiers",
     "control", "learners", "view", "gpu",
 )  # fmt: skip
 
@@ -395,6 +395,8 @@ def bench(parser: FlagParser) -> None:
     add("--recompute", action="store_true", help="use activation checkpointing, in TRL too")
     add("--peer-batch", type=whole_number(0), default=0,
         help="answers in one forward pass of TRL, with gradient accumulation; 0 = all")  # fmt: skip
+    add("--positions", type=whole_number(0), default=0, metavar="N",
+        help="places for tokens that the model gets, beside its weights as they are; 0 = its own")  # fmt: skip
     add("--repeats", type=whole_number(1), default=5, metavar="N",
         help="measured steps, or pairs of measurements (default: 5)")  # fmt: skip
     add("--n", type=whole_number(1), default=200, metavar="N",

@@ -27,10 +27,25 @@ Acting: TypeAlias = Callable[
 
 @value_class
 class Box:
-    """Continuous actions between two bounds in each dimension."""
+    """Continuous actions between two bounds in each dimension; arrays and lists become tuples.
+
+    Raises:
+        ValueError: one has other dimensions than the other, or a lower bound is above the upper one.
+    """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            bounds = tuple(float(x) for x in np.ravel(getattr(self, name)))
+            object.__setattr__(self, name, bounds)
+        if len(self.low) != len(self.high) or any(
+            a > b for a, b in zip(self.low, self.high, strict=True)
+        ):
+            raise ValueError(
+                f"Box: low {self.low} has to be as long as high {self.high}, and not above it"
+            )
 
     @property
     def size(self) -> int:

@@ -10,6 +10,11 @@ from .again import (
     Rehearse as Rehearse,
     Resampled as Resampled,
 )
+from .baselines import (
+    CenterByLength as CenterByLength,
+    CenterByToken as CenterByToken,
+    PerInformative as PerInformative,
+)
 from .ema import (
     Ema as Ema,
 )

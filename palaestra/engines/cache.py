@@ -20,11 +20,11 @@ class SlotCache(Cache):
         self.slots, self.length = 0, 0
         self.place(0, torch.zeros(0, 0, dtype=torch.long), 0)
 
-    def place(self, first: int, at_nq: Tensor, upto: int) -> None:
-        """Where the next update writes: slots first, first + 1, ..., each at its q positions. Of
-        these slots `upto` columns are seen.
+    def place(self, first: int, at_nq: Tensor, upto: int, slot_n: Tensor | None = None) -> None:
+        """Where the next update writes: slots first, first + 1, ..., or those of `slot_n`, in which
+        one may come several times, each at its q positions. Of these slots `upto` columns are seen.
         """
-        self.first, self.at_nq, self.upto = first, at_nq, upto
+        self.first, self.at_nq, self.upto, self.slot_n = first, at_nq, upto, slot_n
         self._lines: dict[int, Tensor] = {}
 
     def lines(self, heads: int) -> Tensor:
@@ -33,7 +33,9 @@ class SlotCache(Cache):
         """
         if heads not in self._lines:
             n, device = len(self.at_nq), self.at_nq.device
-            slot_n = torch.arange(self.first, self.first + n, device=device)
+            slot_n = self.slot_n
+            if slot_n is None:
+                slot_n = torch.arange(self.first, self.first + n, device=device)
             head_nh = slot_n[:, None] * heads + torch.arange(heads, device=device)
             lines_nqh = head_nh[:, None] * self.length + self.at_nq[:, :, None]
             self._lines[heads] = lines_nqh.flatten()
@@ -50,7 +52,10 @@ class SlotCache(Cache):
                 rooms.append(new.new_zeros(self.slots, new.shape[1], self.length, new.shape[3]))
             lines = self.lines(new.shape[1])
             rooms[layer_idx].view(-1, new.shape[3])[lines] = new.transpose(1, 2).flatten(0, 2)
-            seen.append(rooms[layer_idx][self.first : self.first + n, :, : self.upto])
+            if self.slot_n is None:
+                seen.append(rooms[layer_idx][self.first : self.first + n, :, : self.upto])
+            else:
+                seen.append(rooms[layer_idx][:, :, : self.upto].index_select(0, self.slot_n))
         return seen[0], seen[1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

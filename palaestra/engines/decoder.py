@@ -11,7 +11,7 @@ on GPUs and in models with attention of their own kind it need not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +30,7 @@ from palaestra.models.load import Model
 from palaestra.models.tower import mutual
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
+SCORED = 256  # tokens whose logits are held at a time, where all of a tail are looked at
 FEW = RowRule(4, 4)  # queries: a single one is a decode step, which has an operator of its own
 
 
@@ -117,17 +118,26 @@ class Decoder:
         i. `seen` are the pictures whose places are among them; `shifts` [3, T] how far each of the
         tokens is turned beyond its position, where pictures are grids.
         """
-        tokens, i = [], 0
-        while i < len(tails):
-            j, longest = i, 0
-            while j < len(tails) and (
-                j == i or max(longest, len(tails[j])) * (j - i + 1) <= PREFILL
-            ):
-                longest = max(longest, len(tails[j]))
-                j += 1
-            tokens.append(self._extend(first + i, tails[i:j], start[i:j], seen, shifts[i:j]))
-            i = j
-        return torch.cat(tokens)
+        logits = list[Tensor]()
+        for i, j in _waves(tails):
+            hidden_nqD = self._extend(first + i, tails[i:j], start[i:j], seen, shifts[i:j])
+            device = hidden_nqD.device
+            last_n = torch.tensor([len(t) - 1 for t in tails[i:j]], device=device)
+            logits.append(self._logits(hidden_nqD[torch.arange(j - i, device=device), last_n]))
+        return torch.cat(logits)
+
+    @torch.no_grad()
+    def extend_each(
+        self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]
+    ) -> Iterator[Tensor]:
+        """[N, V] logits after every token of tails[0], then of tails[1], ..., some hundred tokens at a
+        time; they take places as those of `extend` do.
+        """
+        for i, j in _waves(tails):
+            hidden_nqD = self._extend(first + i, tails[i:j], start[i:j], None, ())
+            rows = [x[: len(t)] for x, t in zip(hidden_nqD, tails[i:j], strict=True)]
+            for some_ND in torch.cat(rows).split(SCORED):
+                yield self._logits(some_ND)
 
     def _extend(
         self,
@@ -137,18 +147,18 @@ class Decoder:
         seen: Seen | None,
         shifts: Sequence[np.ndarray],
     ) -> Tensor:
+        """[n, q, D] the last hidden states of the tails, of which the longest has q tokens or fewer."""
         device = self.model.device
         q = (self.queries() or FEW).up(max(map(len, tails)))
         ids_nq = torch.tensor([[*t, *[0] * (q - len(t))] for t in tails], device=device)
         at_nq = torch.tensor(start, device=device)[:, None] + torch.arange(q, device=device)
-        last_n = torch.tensor([len(t) - 1 for t in tails], device=device)
         upto = max(s + len(t) for s, t in zip(start, tails, strict=True))
         at_nq = at_nq.clamp(max=self.cache.length - 1)
         shift = None
         if shifts:
             filled = [np.pad(x, ((0, 0), (0, q - x.shape[1])), "edge") for x in shifts]
             shift = torch.from_numpy(np.stack(filled, 1)).to(device)
-        return self._run(first, ids_nq, at_nq, upto, last_n, seen, shift)
+        return self._run(first, ids_nq, at_nq, upto, seen, shift)
 
     @torch.no_grad()
     def step(
@@ -161,14 +171,36 @@ class Decoder:
         put_2n, upto = torch.tensor(rows).to(self.model.device), max(at) + 1
         return self.graphs.step(self, put_2n, upto) if self.graphs else self.forward(put_2n, upto)
 
+    @torch.no_grad()
+    def verify(
+        self,
+        tokens: Sequence[int],
+        at: Sequence[int],
+        slots: Sequence[int],
+        shift: Sequence[int] | None = None,
+    ) -> Tensor:
+        """[N, V] logits after tokens[i], which takes position at[i] of slot slots[i]: several
+        positions of one slot, each of which sees those before it.
+
+        Every position is a row of its own, as a sequence is in `step`, with the same operators, so
+        it gets the bits that it gets there.
+        """
+        device = self.model.device
+        rows = [tokens, at, slots] if shift is None else [tokens, at, slots, shift]
+        token_N, at_N, slot_N, *more = torch.tensor(rows).to(device)
+        turned = more[0][:, None].expand(3, -1, -1) if more else None
+        last = torch.zeros_like(at_N)
+        ids, place = token_N[:, None], at_N[:, None]
+        return self._run(0, ids, place, max(at) + 1, last, shift_3nq=turned, slot_n=slot_N)
+
     def forward(self, put_2n: Tensor, upto: int) -> Tensor:
         """A step that puts tokens put_2n[0] at positions put_2n[1], with shifts put_2n[2] where it
         has a third row; rows see at most the first `upto` columns of their slots.
         """
         token_n, at_n, *more = put_2n
         shift = more[0][:, None].expand(3, -1, -1) if more else None
-        last = torch.zeros_like(at_n)
-        return self._run(0, token_n[:, None], at_n[:, None], upto, last, shift_3nq=shift)
+        hidden_n1D = self._run(0, token_n[:, None], at_n[:, None], upto, shift_3nq=shift)
+        return self._logits(hidden_n1D[:, 0])
 
     def _run(
         self,
@@ -176,18 +208,17 @@ class Decoder:
         ids_nq: Tensor,
         at_nq: Tensor,
         upto: int,
-        last_n: Tensor,
         seen: Seen | None = None,
         shift_3nq: Tensor | None = None,
+        slot_n: Tensor | None = None,
     ) -> Tensor:
+        """[n, q, D] after the last norm."""
         columns = round_up(upto)
-        self.cache.place(first, at_nq, columns)
+        self.cache.place(first, at_nq, columns, slot_n)
         past_nqL = torch.arange(columns, device=at_nq.device) <= at_nq[:, :, None]
-        every = torch.arange(len(last_n), device=last_n.device)
         if self.compact:
             x_nqD = self.model.embed(ids_nq, seen) if seen else self.compact.embed(ids_nq)
-            hidden = self.compact.hidden(x_nqD, at_nq, past_nqL, self.cache, self.model.added)
-            return (self.outputs() or ANY).apply(self.model.logits, hidden[every, last_n]).float()
+            return self.compact.hidden(x_nqD, at_nq, past_nqL, self.cache, self.model.added)
         if seen is not None and self.model.is_mutual:
             at_nqq = at_nq.clamp(max=columns - 1)[:, None].expand(-1, at_nq.shape[1], -1)
             seeing = past_nqL.to(torch.uint8)
@@ -195,7 +226,7 @@ class Decoder:
         # no longer than what counts: some architectures look at the longest
         position = at_nq.clamp(max=upto - 1)
         with self.linears:
-            hidden = self.model.hidden(
+            return self.model.hidden(
                 ids_nq,
                 seen,
                 attention_mask=past_nqL[:, None],
@@ -203,7 +234,25 @@ class Decoder:
                 cache=self.cache,
                 **self.grouped,
             )
-            return self.model.logits(hidden[every, last_n]).float()
+
+    def _logits(self, hidden_ND: Tensor) -> Tensor:
+        """[N, V] in float32."""
+        if self.compact:
+            return (self.outputs() or ANY).apply(self.model.logits, hidden_ND).float()
+        with self.linears:
+            return self.model.logits(hidden_ND).float()
+
+
+def _waves(tails: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
+    """From which tail to which, without it, one forward pass reads."""
+    i = 0
+    while i < len(tails):
+        j, longest = i, 0
+        while j < len(tails) and (j == i or max(longest, len(tails[j])) * (j - i + 1) <= PREFILL):
+            longest = max(longest, len(tails[j]))
+            j += 1
+        yield i, j
+        i = j
 
 
 def _one_head(together: int, size: int) -> Product:

@@ -18,6 +18,7 @@ from torch.nn.functional import linear
 from palaestra.engines.formats import Format, product_in
 from palaestra.engines.rows import ANY, Product, RowRule, rule_for
 from palaestra.models.load import Model
+from palaestra.models.quantised import Linear4bit
 
 
 class Reordered:
@@ -36,7 +37,8 @@ class Reordered:
     def __init__(self, model: Model, dtype: Format = ""):
         self.dtype: Format = dtype
         able = model.device.type == "cpu" and (model.dtype == torch.float32 or dtype != "")
-        self.linears = [m for m in model.module.modules() if able and type(m) is nn.Linear]
+        kinds = (nn.Linear, Linear4bit)
+        self.linears = [m for m in model.module.modules() if able and type(m) in kinds]
         self.copies = torch.backends.mkldnn.is_available()
         self._made: dict[nn.Linear, tuple[tuple[int, ...], Product]] = {}
 
@@ -48,14 +50,18 @@ class Reordered:
         return [self._rule(m, self._product(m)) for m in self.linears]
 
     def _rule(self, m: nn.Linear, product: Product) -> RowRule | None:
-        kind = "linear" if self.dtype or not self.copies else "reordered"
-        dtype = self.dtype or "float32"
-        return rule_for(kind, product, m.in_features, m.out_features, dtype)
+        kind = (
+            "linear" if self.dtype or isinstance(m, Linear4bit) or not self.copies else "reordered"
+        )
+        return rule_for(kind, product, m.in_features, m.out_features, self.dtype or "float32")
 
     def _product(self, m: nn.Linear) -> Product:
-        weight = m.weight.detach()
+        packed = isinstance(m, Linear4bit)
+        weight = m.dequantised() if packed else m.weight.detach()
         if self.dtype:
             return product_in(self.dtype, weight, m.bias)
+        if packed:
+            return partial(_plain, weight, m.bias)
         if self.copies:
             return partial(_reordered, torch.ops.mkldnn._reorder_linear_weight(weight), m.bias)
         return partial(_plain, weight, m.bias)
@@ -67,6 +73,10 @@ class Reordered:
             if m not in self._made or self._made[m][0] != state:
                 product = self._product(m)
                 rows = self._rule(m, product) or ANY
+                if isinstance(m, Linear4bit):  # no copy of its weights stays
+                    self._made[m] = state, partial(_unpacked, rows, m)
+                    m.__dict__["forward"] = self._made[m][1]
+                    continue
                 run = product if rows == ANY else partial(_in_rows, rows, product)
                 self._made[m] = state, run
             m.__dict__["forward"] = self._made[m][1]
@@ -82,6 +92,11 @@ def _reordered(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
 
 def _plain(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     return linear(x, weight, bias)
+
+
+def _unpacked(rows: RowRule, m: Linear4bit, x: Tensor) -> Tensor:
+    product = partial(_plain, m.dequantised(), m.bias)
+    return product(x) if rows == ANY else _in_rows(rows, product, x)
 
 
 def _in_rows(rows: RowRule, product: Product, x: Tensor) -> Tensor:

@@ -10,8 +10,10 @@ so a run batches the same way each time.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -19,10 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palaestra.attempts import DraftCounts
 from palaestra.chat.dialect import Chat
 from palaestra.engines.cache import round_up
 from palaestra.engines.choose import choose, need_room
 from palaestra.engines.decoder import Decoder
+from palaestra.engines.drafts import Drafted, Drafts, sources_of
 from palaestra.engines.formats import Format, check_format
 from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
@@ -52,6 +56,7 @@ class SampleRequest:
     given: tuple[int, ...] = ()  # what it says, where it is only scored
     # [3, T + 1] how far its prompt, and what follows, is turned beyond its places; None = not at all
     shift: np.ndarray | None = None
+    drafted: Drafted | None = None  # what its drafts know of it; None = it has none
 
     @property
     def length(self) -> int:
@@ -70,6 +75,10 @@ class OwnEngine:
     than `cache_mb`; the rest wait in order of arrival.
 
     Args:
+        drafts: where tokens are guessed from, so that a pass gives a sequence several of them:
+            "off", "all", or some of "ngram", "siblings" and "last" joined by "+"; see
+            `engines.drafts`. Samples are the same to the bit. Where the law of company is not
+            promised, as in bfloat16 or on a GPU, there are none, and a warning says so.
         dtype: in which linear layers sample on a processor, "" = the model's: "int8", "float16" or
             "bfloat16" read fewer bytes, and sample from a distribution beside the trainer's.
 
@@ -77,9 +86,20 @@ class OwnEngine:
         UserError: the machine does not have this dtype.
     """
 
-    def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096, dtype: Format = ""):
+    def __init__(
+        self,
+        model: Model,
+        *,
+        slots: int = 256,
+        cache_mb: int = 4096,
+        drafts: str = "off",
+        dtype: Format = "",
+    ):
         check_format(dtype, model.device.type)
         self.model, self.slots, self.cache_mb, self.dtype = model, slots, cache_mb, dtype
+        sources = sources_of(drafts)
+        self.drafts = Drafts(sources) if sources else None
+        self._able: dict[int, bool] = {}  # by threads: whether drafts leave samples as they are
         self.dialect = Chat(model.tokenizer, model.places, model.sight)
         self.decoder = Decoder(model, dtype)
         self.prefixes = Prefixes()
@@ -92,6 +112,7 @@ class OwnEngine:
         self.decode_steps = 0  # forward passes that gave every running sequence a token
         self.read_steps = 0  # waves of prompts that were read
         self.most_running = 0  # sequences at a time
+        self.draft_counts = DraftCounts()  # all 0 without drafts
         self._waiting: deque[SampleRequest] = deque()
         self._reading: list[SampleRequest] = []  # admitted; their prompts are not read yet
         self._running: list[SampleRequest] = []
@@ -246,6 +267,7 @@ class OwnEngine:
             for request in (*self._running, *self._reading, *self._waiting):
                 if not request.done.done():
                     request.done.set_exception(error)
+            self._end_drafts((*self._running, *self._reading))
             self._running, self._reading, self._settings = [], [], None
             self._waiting.clear()
             self.prefixes.forget()  # slots may be half written
@@ -265,12 +287,15 @@ class OwnEngine:
         """
         self.prefixes.forget()
         if all(r.done.done() for r in self._running):  # their askers have gone
+            self._end_drafts(self._running)
             self._running, self._settings = [], None
             self.decoder.forget()
         else:
             self.decoder.forget_weights()
         for r in self._running:
             r.moved = True
+        if self.drafts:
+            self.drafts.forget()
         give_back(self.model)
 
     def close(self) -> None:
@@ -307,11 +332,33 @@ class OwnEngine:
         for slot, r in enumerate(entering, start=first):
             self.prefixes.hold(slot, r.prompt)
             r.version = self._version
+            if self.drafts and not r.given and self._steady():
+                r.drafted = self.drafts.begin(r.prompt)
         self._running, self._reading = [*self._running, *entering], []
         self.most_running = max(self.most_running, len(self._running))
         self._settings = None
         self._take(logits[[number[r.prompt] for r in entering]], entering, self._asked(entering))
+        if all(r.given for r in entering) and not self.model.has_grids:
+            self._read_given(first, entering)
         self._retire()
+
+    def _read_given(self, first: int, requests: list[SampleRequest]) -> None:
+        """Scores in one pass what the sequences from slot `first` on say, behind the first token."""
+        tails = [r.given[:-1] or r.given for r in requests]  # of a single token nothing is taken
+        places = [
+            (r, i) for r, t in zip(requests, tails, strict=True) for i in range(1, len(t) + 1)
+        ]
+        for logits in self.decoder.extend_each(first, tails, [len(r.prompt) for r in requests]):
+            some, places = places[: len(logits)], places[len(logits) :]
+            given = torch.tensor([r.given[min(i, len(r.given) - 1)] for r, i in some])
+            settings = self._asked([r for r, _ in some])
+            _, logp = draw(
+                logits, torch.zeros(len(some)).to(logits), settings, given.to(logits.device)
+            )
+            for (r, i), lp in zip(some, logp.double().tolist(), strict=True):
+                if i < len(r.given):
+                    r.ids.append(r.given[i])
+                    r.logp.append(lp)
 
     def _shifts(self, leaders: list[SampleRequest], start: list[int]) -> list[np.ndarray]:
         """[3, T] of the tokens that are read of each prompt, where pictures are grids; else none."""
@@ -382,35 +429,123 @@ class OwnEngine:
         if not self._running:
             return
         self.decode_steps += 1
-        shift = (
-            [int(r.shift[0, -1]) for r in self._running if r.shift is not None]
-            if self.model.has_grids
-            else None
-        )
-        logits = self.decoder.step(
-            [r.ids[-1] for r in self._running], [r.length - 1 for r in self._running], shift
-        )
         if self._settings is None:
             self._settings = self._asked(self._running)
-        self._take(logits, self._running, self._settings)
+        before = sum(len(r.ids) for r in self._running)
+        drafts = self._drafts() if self.drafts and self._steady() else []
+        if any(drafts):
+            self._verify(drafts, self._settings)
+        else:
+            logits = self.decoder.step(
+                [r.ids[-1] for r in self._running],
+                [r.length - 1 for r in self._running],
+                self._turns(self._running),
+            )
+            self._take(logits, self._running, self._settings)
+        if self.drafts:
+            self.draft_counts.passes += len(self._running)
+            self.draft_counts.tokens += sum(len(r.ids) for r in self._running) - before
         self._retire()
+
+    def _verify(self, drafts: list[list[int]], settings: DrawSettings) -> None:
+        """A step in which each sequence has a row for its last token and one for each of its draft.
+
+        What rows behind a wrong guess left in the cache lies behind the end of its sequence, where
+        nobody looks before it is written again.
+        """
+        counts = [1 + len(draft) for draft in drafts]
+        rows = [i for i, n in enumerate(counts) for _ in range(n)]
+        tokens, at = list[int](), list[int]()
+        for r, draft in zip(self._running, drafts, strict=True):
+            tokens += [r.ids[-1], *draft]
+            at += range(r.length - 1, r.length + len(draft))
+        shift = self._turns([self._running[i] for i in rows])
+        logits = self.decoder.verify(tokens, at, rows, shift)
+        self.draft_counts.drafted += sum(map(len, drafts))
+        self._take(logits, self._running, settings.of_rows(rows), drafts)
+
+    def _drafts(self) -> list[list[int]]:
+        """What each running sequence may go on with; of a reply that is only scored, the reply."""
+        assert self.drafts is not None
+        columns = round_up(max(r.length for r in self._running))
+        rooms = [r.longest - r.length - 1 for r in self._running]
+        return self.drafts.choose(
+            [r.drafted or r.given[len(r.ids) :] for r in self._running], rooms, columns
+        )
+
+    def _steady(self) -> bool:
+        """Whether drafts leave samples as they are; a warning says where they need not."""
+        threads = torch.get_num_threads()
+        if threads not in self._able:
+            self._able[threads] = self.decoder.steady
+            if not self._able[threads]:
+                logging.getLogger(__name__).warning(
+                    "drafts are off: %s in %s on %s does not promise the same samples in any company",
+                    self.model.name,
+                    str(self.model.dtype).removeprefix("torch."),
+                    self.model.device.type,
+                )
+        return self._able[threads]
+
+    def _end_drafts(self, requests: Iterable[SampleRequest]) -> None:
+        for r in requests:
+            if self.drafts and r.drafted:
+                self.drafts.end(r.drafted, len(r.ids))
+                r.drafted = None
+
+    def _turns(self, requests: list[SampleRequest]) -> list[int] | None:
+        """How far the next token of each is turned beyond its place; None where none is."""
+        if not self.model.has_grids:
+            return None
+        return [int(r.shift[0, -1]) for r in requests if r.shift is not None]
 
     def _asked(self, requests: list[SampleRequest]) -> DrawSettings:
         return DrawSettings.of([r.sampling for r in requests], self.model.device)
 
-    def _take(self, logits: Tensor, requests: list[SampleRequest], settings: DrawSettings) -> None:
-        """Draws the next token of every request: one wait for the GPU."""
-        uniform = torch.tensor([r.uniform_T[len(r.ids)] for r in requests]).to(logits.device)
-        given = [r.given[len(r.ids)] if r.given else -1 for r in requests]
-        free = given.count(-1)
-        rows = None if free == len(given) else torch.tensor(given).to(logits.device)
+    def _take(
+        self,
+        logits: Tensor,
+        requests: list[SampleRequest],
+        settings: DrawSettings,
+        drafts: list[list[int]] | None = None,
+    ) -> None:
+        """Draws the next token of every request, and those after it as far as its draft foretold
+        them: one wait for the GPU.
+
+        Args:
+            logits: [N, V], of each request a row for its last token and one for each of its draft.
+            settings: of the rows.
+        """
+        each = drafts or [()] * len(requests)
+        places = [
+            (r, len(r.ids) + j)
+            for r, draft in zip(requests, each, strict=True)
+            for j in range(len(draft) + 1)
+        ]
+        uniform = torch.tensor([r.uniform_T[i] for r, i in places]).to(logits.device)
+        given = [r.given[i] if r.given else -1 for r, i in places]
+        rows = None if given.count(-1) == len(given) else torch.tensor(given).to(logits.device)
         token, logp = draw(logits, uniform, settings, rows)
-        self.sampled_tokens += free
-        for r, t, lp in zip(
-            requests, *torch.stack([token.double(), logp.double()]).tolist(), strict=True
-        ):
-            r.ids.append(int(t))
-            r.logp.append(lp)
+        drawn = iter(torch.stack([token.double(), logp.double()]).T.tolist())
+        for r, draft in zip(requests, each, strict=True):
+            before = len(r.ids)
+            self._keep(r, draft, [next(drawn) for _ in range(len(draft) + 1)])
+            self.sampled_tokens += 0 if r.given else len(r.ids) - before
+            if self.drafts and r.drafted:
+                self.drafts.grow(r.drafted, r.ids[before:])
+
+    def _keep(self, r: SampleRequest, draft: Sequence[int], drawn: list[list[float]]) -> None:
+        """Of what was drawn, all up to the first token that its draft did not foretell, or that ends
+        the sample.
+        """
+        for guess, (token, logp) in zip((*draft, -1), drawn, strict=True):
+            r.ids.append(int(token))
+            r.logp.append(logp)
+            if guess != token:
+                return
+            self.draft_counts.accepted += 1
+            if self._end(r):
+                return
 
     def _retire(self) -> None:
         """Answers finished requests and drops those whose asker has gone.
@@ -435,21 +570,26 @@ class OwnEngine:
         for slot, r in enumerate(self._running[n:], start=n):
             if not r.moved:
                 self.prefixes.hold(slot, (*r.prompt, *r.ids[:-1]))
+        self._end_drafts(self._running[n:])
         self._running, self._settings = self._running[:n], None
 
-    def _finished(self, r: SampleRequest) -> Completion | None:
-        finish: Literal["eos", "stop", "length"] | None = None
-        cut = -1
+    def _end(self, r: SampleRequest) -> tuple[Literal["eos", "stop", "length"], int] | None:
+        """How its last token ends it, and where a stop string ends in its text, -1 = none; None
+        where it goes on.
+        """
         if r.given:
-            finish = "eos" if len(r.ids) == len(r.given) else None
-        elif r.ids[-1] in self.model.eos:
-            finish = "eos"
-        elif (cut := self._stop_end(r)) >= 0:
-            finish = "stop"
-        elif len(r.ids) == len(r.uniform_T):
-            finish = "length"
-        if finish is None:
+            return ("eos", -1) if len(r.ids) == len(r.given) else None
+        if r.ids[-1] in self.model.eos:
+            return "eos", -1
+        if (cut := self._stop_end(r)) >= 0:
+            return "stop", cut
+        return ("length", -1) if len(r.ids) == len(r.uniform_T) else None
+
+    def _finished(self, r: SampleRequest) -> Completion | None:
+        end = self._end(r)
+        if end is None:
             return None
+        finish, cut = end
         text = self.dialect.decode(r.ids[:-1] if finish == "eos" else r.ids)
         return Completion(
             ids=tuple(r.ids),

@@ -5,7 +5,7 @@ and not to the batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -44,6 +44,17 @@ class DrawSettings:
             greedy=any(s.temperature == 0 for s in asked),
         )
 
+    def of_rows(self, rows: Sequence[int]) -> DrawSettings:
+        """Of the sequences that some rows belong to."""
+        i = torch.tensor(rows).to(self.temperature_N.device)
+        return replace(
+            self,
+            temperature_N=self.temperature_N[i],
+            top_k_N=self.top_k_N[i],
+            top_p_N=self.top_p_N[i],
+            min_p_N=self.min_p_N[i],
+        )
+
 
 def draw(
     logits_NV: Tensor, uniform_N: Tensor, s: DrawSettings, given_N: Tensor | None = None
@@ -60,8 +71,10 @@ def draw(
         else logits_NV
     )
     whole_NV = logp_NV = torch.log_softmax(x_NV, -1)
-    if s.truncated:
-        logp_NV = truncate(logp_NV, s.top_k_N, s.top_p_N, s.min_p_N)
+    if s.truncated:  # the others keep their bits
+        cut_NV = truncate(logp_NV, s.top_k_N, s.top_p_N, s.min_p_N)
+        cuts_N = (s.top_k_N > 0) | (s.top_p_N < 1) | (s.min_p_N > 0)
+        logp_NV = torch.where(cuts_N[:, None], cut_NV, logp_NV)
     token_N = _inverse(logp_NV.exp(), uniform_N)
     if observers:
         distance = nearest_edge(logp_NV.exp(), uniform_N, greedy_N)

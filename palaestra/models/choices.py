@@ -30,6 +30,7 @@ OF_VOCABULARY = (
     "top_logp",
     "asked_logp",
     "power_logp",
+    "collision",
     "head_gradient",
 )
 

@@ -6,11 +6,12 @@ token meet the vocabulary, in chunks that are computed again in the backward pas
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.models.choices import LEGAL, Replying, with_texts
@@ -23,6 +24,7 @@ from palaestra.models.model import Model
 from palaestra.types import Batch
 
 LOGITS = 1 << 26  # logits that may exist at a time: 256 MB in float32
+STRIP = 1 << 20  # logits whose log-probs may exist at a time, where no need is all of them
 
 
 class Predicted(NamedTuple):
@@ -41,6 +43,11 @@ def logp(logp_NV: Tensor, of: Predicted) -> Tensor:
 
 def entropy(logp_NV: Tensor, of: Predicted) -> Tensor:
     return -(logp_NV.exp() * logp_NV).sum(-1)
+
+
+def collision(logp_NV: Tensor, of: Predicted) -> Tensor:
+    """sum_v pi(v)^2: how likely two draws are the same token."""
+    return (2 * logp_NV).exp().sum(-1)
 
 
 def vocab_mean_logp(logp_NV: Tensor, of: Predicted) -> Tensor:
@@ -73,7 +80,16 @@ def power_logp(logp_NV: Tensor, of: Predicted) -> Tensor:
 # quantities of the tempered distribution, from its log-probs [N, V]
 VOCABULARY: dict[str, Any] = {
     f.__name__: f
-    for f in (logp, entropy, vocab_mean_logp, vocab_logp, top_logp, asked_logp, power_logp)
+    for f in (
+        logp,
+        entropy,
+        collision,
+        vocab_mean_logp,
+        vocab_logp,
+        top_logp,
+        asked_logp,
+        power_logp,
+    )
 }
 
 
@@ -103,6 +119,7 @@ def forward(
 
         logp[b, t]             log pi(ids[b, t] | ids[b, :t]),  pi = softmax(logits / temperature)
         entropy[b, t]          of pi(. | ids[b, :t])
+        collision[b, t]        sum_v pi(v | ids[b, :t])^2
         vocab_mean_logp[b, t]  mean over the vocabulary of log pi(. | ids[b, :t])
         vocab_logp[b, t, v]    log pi(v | ids[b, :t]) of the whole vocabulary, for small ones
         top_logp:K[b, t, j]    log pi of the K likeliest tokens, then their K ids
@@ -240,6 +257,45 @@ def padded_hidden(
     return run[row_N, at_N], run[row_M, at_M]
 
 
+class InStrips(torch.autograd.Function):
+    """Quantities of tokens from their logits [N, V], some rows at a time: log-probs [N, V] never exist
+    as a whole, neither forward nor backward, where those of a strip are made from the logits again.
+
+    A row has the same bits as without: rows have nothing to do with each other here.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        reduce: Callable[..., tuple[Tensor, ...]],
+        rows: int,
+        logits_NV: Tensor,
+        *given: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.reduce, ctx.rows = reduce, rows
+        ctx.set_materialize_grads(False)  # of what nobody learns from there is none
+        ctx.save_for_backward(logits_NV, *given)
+        strips = zip(*(x.split(rows) for x in (logits_NV, *given)), strict=True)
+        parts = [reduce(*some) for some in strips]
+        return tuple(torch.cat(each) for each in zip(*parts, strict=True))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        logits_NV, *given = ctx.saved_tensors
+        slopes_NV = torch.empty_like(logits_NV)
+        strips = (x.split(ctx.rows) for x in (slopes_NV, logits_NV, *given))
+        for i, (to, logits, *some) in enumerate(zip(*strips, strict=True)):
+            at = slice(i * ctx.rows, (i + 1) * ctx.rows)
+            with torch.enable_grad():
+                leaf = logits.detach().requires_grad_()
+                made = ctx.reduce(leaf, *some)
+            used = [(m, g[at]) for m, g in zip(made, grads, strict=True) if g is not None]
+            values, slopes = zip(*used, strict=True)
+            to.copy_(torch.autograd.grad(values, leaf, slopes)[0])
+        return (None, None, slopes_NV, *(None for _ in given))
+
+
 def _reduce(
     model: Model,
     hidden_ND: Tensor,
@@ -248,26 +304,33 @@ def _reduce(
     names: tuple[str, ...],
     logits: int,
 ) -> list[Tensor]:
-    """The named quantities [N]. One chunk keeps its log-probs for the backward pass, several
-    compute them again.
+    """The named quantities [N]. One chunk keeps its logits for the backward pass, several compute
+    them again.
     """
     tempered = bool((temperature_N != 1).any())  # a division less over [N, V]
     calls = [(VOCABULARY[name], list(map(int, k))) for name, *k in (n.split(":") for n in names)]
 
-    def run(
-        hidden_ND: Tensor,
+    def reduce(
+        logits_NV: Tensor,
         temperature_N: Tensor,
         token_N: Tensor,
         exponent_N: Tensor,
         asked_NK: Tensor,
     ) -> tuple[Tensor, ...]:
-        logits_NV = model.logits(hidden_ND)
         logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
         if tempered:
             logits_NV = logits_NV / temperature_N[:, None].to(logits_NV.dtype)
         logp_NV = torch.log_softmax(logits_NV, -1)
         of = Predicted(token_N, exponent_N.to(logp_NV.dtype), asked_NK)
         return tuple(quantity(logp_NV, of, *k) for quantity, k in calls)
+
+    rows = max(1, STRIP // model.vocabulary)
+
+    def run(hidden_ND: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        logits_NV = model.logits(hidden_ND)
+        if len(logits_NV) <= rows or "vocab_logp" in names:
+            return reduce(logits_NV, *given)
+        return InStrips.apply(reduce, rows, logits_NV, *given)
 
     given, size = (hidden_ND, temperature_N, *of), max(1, logits // model.logits_each)
     if len(temperature_N) <= size:

@@ -30,6 +30,7 @@ from palaestra.models.heads import ScalarHead
 from palaestra.models.limits import file_of
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model, frozen_copy, trainable_copy, weights_sha256
+from palaestra.models.quantised import dequantise, is_quantised, quantise, restore_conv1d
 from palaestra.suggest import suggestion
 
 __all__ = ["Model", "frozen_copy", "load", "load_heads", "save", "trainable_copy", "weights_sha256"]
@@ -42,6 +43,7 @@ OWN_MODELS: dict[str, Callable[[], Path]] = {
 SCORE = "score"  # the head of a reward model, and the layer of transformers' classifiers
 LABEL_LAYERS = (SCORE, "classifier", "v_head", "value_head", "reward_head")  # of the hub's models
 HEADS, ADAPTER = "heads.safetensors", "adapter"
+BASE = "base.json"  # in ADAPTER, where the model below was in 4 bits
 
 
 def load(
@@ -66,7 +68,9 @@ def load(
         tokenizer = read_tokenizer(base)
         module = read_module(base, DTYPES[dtype], attn_implementation)
         if base != where:
-            module = put_on(module, Path(where) / ADAPTER)
+            module = put_on(module, adapter_folder(Path(where)))
+        if lora and lora.load_in_4bit:
+            module = quantise(module, device)
         processor = read_processor(base, module.config, tokenizer)
     try:
         module = module.to(device)
@@ -123,9 +127,19 @@ def check_tokens(model: Model) -> None:
 
 
 def holds_adapters_alone(directory: Path) -> bool:
-    """Whether it is a checkpoint of adapters without the model that they were trained on."""
-    settings = directory / ADAPTER / "adapter_config.json"
+    """Whether it holds adapters without the model that they were trained on: a checkpoint, or what
+    peft saves.
+    """
+    settings = adapter_folder(directory) / "adapter_config.json"
     return settings.is_file() and not (directory / "config.json").exists()
+
+
+def adapter_folder(directory: Path) -> Path:
+    """Where adapters lie in a directory that holds them alone: beside the heads of a checkpoint, or in
+    itself, as peft saves them.
+    """
+    inner = directory / ADAPTER
+    return inner if (inner / "adapter_config.json").is_file() else directory
 
 
 def base_of(where: Path | str) -> Path | str:
@@ -134,14 +148,23 @@ def base_of(where: Path | str) -> Path | str:
     """
     if isinstance(where, str) or not holds_adapters_alone(where):
         return where
-    settings = json.loads((where / ADAPTER / "adapter_config.json").read_text(encoding="utf-8"))
+    adapters = adapter_folder(where)
+    try:
+        settings = json.loads((adapters / "adapter_config.json").read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(f"{adapters / 'adapter_config.json'} is no JSON") from None
+    if not (adapters / "adapter_model.safetensors").is_file():
+        raise UserError(
+            f"{adapters} has no adapter_model.safetensors, and other files of adapters are not read; "
+            "save them again with peft's `save_pretrained`"
+        )
     base = str(settings.get("base_model_name_or_path") or "")
     try:
         return find(base)
     except UserError:
         raise UserError(
-            f"{where} holds adapters alone, of the model {base!r}, which is not here; put it there, "
-            "or end the run that made them: its last checkpoint is a whole model"
+            f"{where} holds adapters alone, of the model {base!r}, which is not here; put it there "
+            "(or end the run that made them: its last checkpoint is a whole model)"
         ) from None
 
 
@@ -151,6 +174,8 @@ def put_on(module: Any, adapters: Path) -> Any:
         from peft import PeftModel
     except ImportError:
         raise UserError("adapters need the package peft: pip install 'palaestra[lora]'") from None
+    if (adapters / BASE).is_file():  # they were trained on rounded weights
+        module = restore_conv1d(dequantise(quantise(module, "cpu")))
     with silence_transformers():
         return PeftModel.from_pretrained(module, str(adapters)).merge_and_unload().eval()  # type: ignore[operator]
 
@@ -189,12 +214,6 @@ def check(directory: Path) -> None:
     """Says what a directory lacks to be a model."""
     if holds_adapters_alone(directory):
         return
-    if adapters := peft_base(directory):
-        raise UserError(
-            f"{directory} holds peft adapters alone, of the model {adapters!r}; merge them with "
-            "`AutoPeftModelForCausalLM.from_pretrained(...).merge_and_unload()`, and save that "
-            "with its tokenizer"
-        )
     if not (directory / "config.json").exists():
         inside = [
             p
@@ -220,20 +239,6 @@ def check(directory: Path) -> None:
             f"{directory} has no tokenizer; save it there with "
             f"`tokenizer.save_pretrained({str(directory)!r})`"
         )
-
-
-def peft_base(directory: Path) -> str:
-    """The model that adapters are of which peft saved alone in a directory; "" = they are none."""
-    settings = directory / "adapter_config.json"
-    weights = {p.name for p in directory.glob("*.safetensors")} - {"adapter_model.safetensors"}
-    if weights or not settings.is_file():
-        return ""
-    try:
-        given = json.loads(settings.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        given = None
-    base = given.get("base_model_name_or_path") if isinstance(given, dict) else None
-    return str(base or "unknown")
 
 
 def _siblings(path: Path) -> list[str]:
@@ -286,6 +291,8 @@ def save_adapters(model: Model, directory: str | Path) -> None:
     directory = Path(directory)
     with silence_transformers():
         model.module.save_pretrained(str(directory / ADAPTER), save_embedding_layers=False)  # type: ignore[operator]
+    if is_quantised(model.module):
+        (directory / ADAPTER / BASE).write_text('{"load_in_4bit": true}\n', encoding="utf-8")
     save_heads(model, directory)
 
 
@@ -342,8 +349,8 @@ def merge_adapters(model: Model) -> Any:
     """
     if not model.adapted:
         return model.module
-    twin: Any = copy.deepcopy(model.module)
-    return twin.unload() if model.bare else twin.merge_and_unload()
+    twin: Any = dequantise(copy.deepcopy(model.module))
+    return restore_conv1d(twin.unload() if model.bare else twin.merge_and_unload())
 
 
 def load_heads(model: Model, directory: str | Path) -> None:

@@ -31,11 +31,13 @@ class LoRA:
             attention and of the middle layer, in one matrix or several; of a model that calls them
             otherwise, every linear layer of its decoder layers. "all-linear" alone: every linear
             layer of the decoder layers, whatever its name; not the output layer.
+        load_in_4bit: W of the decoder layers in 4 bits (QLoRA, see `quantised`).
     """
 
     rank: int = 16
     alpha: int = 32
     targets: tuple[str, ...] = ()
+    load_in_4bit: bool = False
 
     def __call__(self, module: nn.Module) -> nn.Module:
         """The module with adapters in its layers; A is drawn from a fixed seed.

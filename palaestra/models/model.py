@@ -16,7 +16,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 from transformers import PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -36,10 +40,13 @@ from palaestra.models.heads import Q_HEADS, SLOW, ActionValueHead, VocabularyHea
 from palaestra.models.inside.latent import PREFIX, LatentHead
 from palaestra.models.inside.residual import hooked, layers_of
 from palaestra.models.packed import enable
+from palaestra.models.precision import SMALL
+from palaestra.models.quantised import unpacked_weights
 from palaestra.models.tower import Tower, mutual
 from palaestra.pictures import FIRST_PLACE, Picture
 from palaestra.sounds import Sound
 
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "_linear_pointwise", "convolution")
 NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones)
 
 
@@ -104,7 +111,7 @@ class Model:
 
     @property
     def n_parameters(self) -> int:
-        return sum(p.numel() for p in self.module.parameters())
+        return unpacked_weights(self.module)
 
     @cached_property
     def width(self) -> int:
@@ -370,21 +377,31 @@ class Model:
             raise KeyError(f"{self.name} has no latent head")
         return self.latent.steering(hidden_ND, self._head)
 
+    @property
+    def is_thrifty(self) -> bool:
+        """Whether layers keep products and attention alone for the backward pass, and compute again
+        what is cheap between them: of large models below float32 on a processor, where memory is
+        short and an operator takes longer than to start it.
+        """
+        low = self.dtype.itemsize < torch.float32.itemsize
+        return low and self.device.type == "cpu" and self.n_parameters >= SMALL
+
     @contextmanager
     def recomputing(self) -> Generator[None]:
-        """Inside, layers run under gradient checkpointing if `recompute` is set. Sampling stays
-        outside: it caches.
+        """Inside, layers run under gradient checkpointing if `recompute` is set, or the model is
+        thrifty. Sampling stays outside: it caches.
 
         The switch that transformers has for it works in training mode alone, in which some layers
         drop out.
         """
-        every = self.module.modules() if self.recompute else ()
+        options = dict[str, Any](use_reentrant=False, preserve_rng_state=False)
+        if not self.recompute:
+            options["context_fn"] = partial(create_selective_checkpoint_contexts, keep_products)
+        on = torch.is_grad_enabled() and (self.recompute or self.is_thrifty)
+        every = self.module.modules() if on else ()
         layers = [m for m in every if isinstance(m, GradientCheckpointingLayer)]
         for layer in layers:
-            forgetful = partial(
-                checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False
-            )
-            layer.__dict__["forward"] = forgetful
+            layer.__dict__["forward"] = partial(checkpoint, layer.forward, **options)
         try:
             yield
         finally:
@@ -490,6 +507,13 @@ class Model:
                 self.module.requires_grad_(False)  # what stands below a latent head is frozen
             self.heads[name] = made.to(self.device)
         return self.heads[name]
+
+
+def keep_products(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    """What a thrifty layer keeps: outputs that took about all of its time."""
+    name = op.name()
+    costly = "_scaled_dot_product" in name or name.split("::")[-1].split(".")[0] in PRODUCTS
+    return CheckpointPolicy.MUST_SAVE if costly else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def trainable_copy(model: Model, share: bool = False) -> Model:

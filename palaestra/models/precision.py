@@ -49,7 +49,8 @@ def is_small(model: str) -> bool:
         model: its name, folder or id; only embedded ones and folders can be small.
     """
     folder = Path(model).expanduser()
-    adapters = folder / "adapter" / "adapter_config.json"
+    names = (folder / "adapter" / "adapter_config.json", folder / "adapter_config.json")
+    adapters = next((f for f in names if f.is_file()), names[0])
     if adapters.is_file() and not (folder / "config.json").exists():
         try:
             base = json.loads(adapters.read_text(encoding="utf-8")).get("base_model_name_or_path")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -19,13 +20,27 @@ NOISE = 0.25  # of the spread of a table of embeddings, in the rows of tokens th
 class Tokenizes(Protocol):
     """A model, loaded or stored, with its tokenizer."""
 
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase: ...
+    @property
+    def source(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """A tokenizer without its model, which runs elsewhere."""
+
     tokenizer: PreTrainedTokenizerBase
     source: str
 
 
-class GrowsTokens(Tokenizes, Protocol):
+class GrowsTokens(Protocol):
     """A loaded model, whose tables of embeddings can become longer."""
 
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def source(self) -> str: ...
     @property
     def causal(self) -> Any: ...
 

@@ -4,8 +4,10 @@
 
 from .declared import (
     ANSWER as ANSWER,
+    CANDIDATES as CANDIDATES,
     CHOSEN as CHOSEN,
     DEMONSTRATION as DEMONSTRATION,
+    GOLD as GOLD,
     GOLD_ANSWER as GOLD_ANSWER,
     HINT as HINT,
     LABELLED as LABELLED,
@@ -17,6 +19,7 @@ from .declared import (
     NeededModel as NeededModel,
     NeededPlace as NeededPlace,
     Requirements as Requirements,
+    chat_model as chat_model,
     truth_of as truth_of,
 )
 from .rows import template as template

@@ -41,6 +41,8 @@ class NeededColumn:
         otherwise: what happens in rows without it; "" = it is required.
         or_else: another declared column that serves in its place, so that one of the two is
             required; "" = none does.
+        named_by: the argument of `build` that says what the column is called, where the user chooses
+            one; without a value of it nothing is read. "" = `name` it is.
     """
 
     name: str
@@ -50,6 +52,7 @@ class NeededColumn:
     otherwise: str = ""
     or_else: str = ""
     when: Arguments = field(default_factory=dict)
+    named_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class NeededModel:
         example: how it is written behind the argument.
         otherwise: what happens without it; "" = it is required.
         reads_tokens: it reads or goes on from the policy's token ids, so it needs its tokenizer.
+        scores: it only says how likely tokens are, so an endpoint may stand for it.
         built_in: built-in problems that bring it (`--task`).
     """
 
@@ -75,12 +79,21 @@ class NeededModel:
     otherwise: str = ""
     when: Arguments = field(default_factory=dict)
     reads_tokens: bool = False
+    scores: bool = False
     built_in: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
         """What it does, and that it has the policy's tokenizer where it must."""
         return self.meaning + (", and has the policy's tokenizer" if self.reads_tokens else "")
+
+
+def chat_model(
+    role: str, argument: str, meaning: str, otherwise: str = "", when: Arguments | None = None
+) -> NeededModel:
+    """A model that is asked by chat messages: behind an endpoint, a folder, or a transcript. See `NeededModel`."""
+    example = "endpoint(url='http://HOST:PORT/v1',model='NAME')"
+    return NeededModel(role, argument, meaning, None, example, otherwise, when or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +153,20 @@ GOLD_ANSWER = NeededColumn(
     "any",
     ("tiru", "mema", ["bako", "bako the elder"]),
     "the right answer, or a list of them",
+)
+# of methods that rank documents, or search for those that are relevant
+GOLD = NeededColumn(
+    "gold",
+    "any",
+    (["lions.md"], {"lions.md": 2}, ["lions.md"]),
+    "the relevant documents: ids of records, names of files, or their grades",
+)
+CANDIDATES = NeededColumn(
+    "items",
+    "any",
+    (["lions.md", "boss of deci is mema", "heir of tiru is soro"],),
+    "the candidates of the row: ids of documents, texts, or records with id and text",
+    otherwise="the documents that BM25 finds for the query are its candidates",
 )
 HINT = NeededColumn(
     "hint",

@@ -18,8 +18,13 @@ from .anchored import (
     ReversePairKL as ReversePairKL,
     SquaredSides as SquaredSides,
 )
+from .covariance import (
+    ClipCov as ClipCov,
+    KLCov as KLCov,
+)
 from .divergence import (
     GeneralisedJSD as GeneralisedJSD,
+    SpanKL as SpanKL,
     TopJSD as TopJSD,
     generalised_jsd as generalised_jsd,
 )
@@ -59,6 +64,7 @@ from .reward_model import (
     Gaussian as Gaussian,
 )
 from .shaped import (
+    GammaWeighted as GammaWeighted,
     SoftGated as SoftGated,
 )
 from .tokens import (

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from palaestra.errors import UserError
 from palaestra.objective.algebra import Algebra, Reduction, reduce_terms, token_mean
-from palaestra.objective.kl import VOCABULARY
+from palaestra.objective.kl import VOCABULARY, KLKind, kl_terms
 from palaestra.schedule import check_bounds
-from palaestra.types import Batch, Outputs, stage
+from palaestra.types import SPAN, SPAN_LOGP, Batch, Outputs, stage
 
 ASKED, TOP = "asked_logp", "top_logp"  # the quantities of some tokens alone
 
@@ -98,6 +100,50 @@ class TopJSD(Algebra):
         x_BT = generalised_jsd(with_rest(out[ASKED]), with_rest(known), self.beta)
         return reduce_terms(x_BT, batch, self.reduce), {
             f"divergence_{self.model}": token_mean(x_BT, batch)
+        }
+
+
+@stage
+class SpanKL(Algebra):
+    """A KL to a model with another tokenizer, of the smallest texts that both can spell
+    (`models.alignment`): `KL` of spans in place of tokens, and the same where each span is one token.
+
+    Of a span s of a row log pi(s) is the sum over its tokens, log T(s) that over the teacher's tokens
+    of the same text; what is summed is k(log pi(s) - log T(s)), at the last token of each span. A token
+    in no span has no term, and counts in the means as others do.
+
+    The learner must need (model, "span"), the number of each token's span, from 1 on, and (model,
+    "span_logp"), log T(s) at each of its tokens.
+
+    Args:
+        kind: see `objective.kl`: as a loss k2 has the gradient of the reverse KL of the spans' texts, k3
+            that of the forward one.
+        model: the teacher, by its name among the references.
+        weight: a column of the credit that multiplies it token by token; the metric is unweighted.
+    """
+
+    kind: KLKind = "k2"
+    model: str = "teacher"
+    reduce: Reduction = "tokens"
+    weight: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind == "full":
+            raise UserError("SpanKL: spans of text have no whole distribution; take k2 or k3")
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        span_BT, theirs_BT = (
+            batch[f"{self.model}_{SPAN}"].long(),
+            batch[f"{self.model}_{SPAN_LOGP}"],
+        )
+        logp_BT = torch.where(span_BT > 0, out["logp"], 0.0)
+        sum_BS = logp_BT.new_zeros(len(span_BT), int(span_BT.max()) + 1)
+        own_BT = sum_BS.scatter_add(1, span_BT, logp_BT).gather(1, span_BT)
+        last_BT = (span_BT > 0) & (span_BT != F.pad(span_BT[:, 1:], (0, 1)))
+        kl_BT = torch.where(last_BT, kl_terms(own_BT, theirs_BT, self.kind), 0.0)
+        loss_BT = kl_BT * batch[self.weight] if self.weight else kl_BT
+        return reduce_terms(loss_BT, batch, self.reduce), {
+            f"kl_{self.model}": token_mean(kl_BT, batch)
         }
 
 

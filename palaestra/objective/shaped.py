@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Literal, Self, TypeAlias
 
@@ -14,6 +15,7 @@ from palaestra.objective.policy import log_ratio
 from palaestra.schedule import check_bounds
 from palaestra.types import Batch, Outputs, stage
 
+LEAST_LOG_WEIGHT = math.log(1e-8)
 Shape: TypeAlias = Literal["power", "saturating", "quantile", "mixture"]
 
 
@@ -120,4 +122,41 @@ class SoftGated(Algebra):
         return loss, {
             "ratio": token_mean(rho_BT, batch),
             "gate": token_mean(4 * gate_BT * (1 - gate_BT), batch),
+        }
+
+
+@stage
+class GammaWeighted(Algebra):
+    """-phi(w) A log pi, w = the whole answer's ratio pi / pi_behaviour, phi(w) = w^k exp(lam (1 - w)):
+    VESPO (arXiv:2602.10693), 1 on policy, 0 for answers that the policy would hardly say, and falling
+    again where w is large.
+
+    k and lam are `k_up`, `lam_up` where A >= 0, else `k_down`, `lam_down`. phi is a weight: no gradient
+    flows through it. log of a token's ratio is held within +-20, that of w within log 1e-8 and 20, as
+    in the released code and TRL.
+    """
+
+    k_up: float = 2.0
+    lam_up: float = 3.0
+    k_down: float = 3.0
+    lam_down: float = 2.0
+    reduce: Reduction = "tokens"
+
+    def __post_init__(self) -> None:
+        check_bounds("GammaWeighted.k_up", self.k_up, least=0)
+        check_bounds("GammaWeighted.k_down", self.k_down, least=0)
+        check_bounds("GammaWeighted.lam_up", self.lam_up, above=0)
+        check_bounds("GammaWeighted.lam_down", self.lam_down, above=0)
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        A_BT = batch["advantage"]
+        x_BT = log_ratio(out, batch).detach().clamp(-20, 20)
+        log_w_BT = x_BT.sum(1, keepdim=True).clamp(LEAST_LOG_WEIGHT, 20).expand_as(x_BT)
+        up_BT = A_BT >= 0
+        k_BT = torch.where(up_BT, self.k_up, self.k_down)
+        lam_BT = torch.where(up_BT, self.lam_up, self.lam_down)
+        phi_BT = (lam_BT + k_BT * log_w_BT - lam_BT * log_w_BT.exp()).exp()
+        return reduce_terms(-phi_BT * A_BT * out["logp"], batch, self.reduce), {
+            "answer_ratio": token_mean(log_w_BT.exp(), batch),
+            "gamma_weight": token_mean(phi_BT, batch),
         }

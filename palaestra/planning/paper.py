@@ -28,7 +28,7 @@ from palaestra.method import Recipe
 from palaestra.models.load import Model, load
 from palaestra.models.lora import LoRA
 from palaestra.pipeline import Pipeline
-from palaestra.rollout.cast import Snapshots
+from palaestra.rollout.cast import Moving
 from palaestra.rollout.collect import Sample
 from palaestra.run import setup
 from palaestra.run.context import RunContext
@@ -293,7 +293,7 @@ def models(recipes: list[Recipe], size: Size) -> RunContext:
     for recipe in recipes:
         for name, source in recipe.references.items() if lora else ():
             # new adapters change nothing yet: a reference is the model with them switched off
-            m = ctx.model(source.model if isinstance(source, Snapshots) else source)
+            m = ctx.model(source.model if isinstance(source, Moving) else source)
             ctx.models.setdefault(name, Model(m.name, m.module, m.tokenizer, m.source, bare=True))
         prepare_models(recipe, ctx)
     return ctx

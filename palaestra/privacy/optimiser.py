@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from palaestra.models.master import MasterWeights, Optimizer
+from palaestra.models.master import Optimizer, with_masters
 from palaestra.types import stage
 from palaestra.update import AdamW
 
@@ -83,5 +83,4 @@ class DPAdamW(AdamW):
         def adamw(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
             return NoiseCorrectedAdamW(parameters, self.betas, self.eps, self.weight_decay)
 
-        low = any(p.dtype.itemsize < torch.float32.itemsize for p in parameters)
-        return MasterWeights(parameters, adamw) if low else adamw(parameters)
+        return with_masters(parameters, adamw, self.narrow_moments)

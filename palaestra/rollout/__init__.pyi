@@ -8,6 +8,8 @@ from .cast import (
     Cast as Cast,
     Either as Either,
     Frozen as Frozen,
+    Moving as Moving,
+    MovingAverage as MovingAverage,
     Rival as Rival,
     Snapshots as Snapshots,
     Sometimes as Sometimes,
@@ -70,6 +72,7 @@ from .privileged import (
     Demonstrated as Demonstrated,
     PeerSolution as PeerSolution,
     Revealed as Revealed,
+    ShownColumn as ShownColumn,
 )
 from .recorded import (
     Swap as Swap,

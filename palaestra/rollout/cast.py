@@ -12,10 +12,11 @@ another has is nobody's credit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from palaestra.errors import UserError
 from palaestra.rollout.player import EnginePlayer
+from palaestra.schedule import check_bounds
 from palaestra.types import Key, Player, Sampling, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
@@ -133,3 +134,23 @@ class Snapshots:
 
     def __post_init__(self) -> None:
         need_at_least(self, every=1, keep=1)
+
+
+@stage
+class MovingAverage:
+    """A reference that follows a learner: the exponential moving average of its weights.
+
+        average <- (1 - rate) average + rate learner,    before every step but the first
+
+    It begins as the learner does; rate 1 is the learner itself, 0 stays at the start. The average is
+    kept in float32, in checkpoints too; of adapters each factor is averaged by itself.
+    """
+
+    rate: float = 0.05
+    model: str = "policy"
+
+    def __post_init__(self) -> None:
+        check_bounds("MovingAverage.rate", self.rate, least=0, most=1)
+
+
+Moving: TypeAlias = Snapshots | MovingAverage  # references that follow a learner

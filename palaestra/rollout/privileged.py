@@ -10,23 +10,23 @@ episode that is read first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.abilities import split_size
 from palaestra.context import Rewrite
 from palaestra.errors import UserError
 from palaestra.rollout.hints import has_working
 from palaestra.rollout.recorded import written_answer
 from palaestra.tasks.phrasing import add_examples, question_message, rephrase
-from palaestra.types import Group, Row, Segment, Task, rng_of, stage
+from palaestra.types import Group, Row, Segment, Task, Tasks, rng_of, stage
 
 if TYPE_CHECKING:
+    from palaestra.chat.dialect import Chat
     from palaestra.context import Context
-
-Read = Callable[[Group, int, Row], Row]  # a row of an episode, by its number, as a model reads it
 
 
 @stage
@@ -54,6 +54,47 @@ class Demonstrated:
 
 
 @stage
+class ShownColumn:
+    """The question with a column of its record behind it: a hint, a worked solution, what a tool
+    returned, a document; None where the record has none.
+
+    Args:
+        column: of the data; what is no text there is shown as JSON.
+
+    Raises:
+        UserError: no record has the column.
+    """
+
+    column: str
+
+    def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> Task | None:
+        task, text = group.task, shown_text(group.task, self.column)
+        if not text:
+            check_column(ctx.bench.tasks, self.column)
+            return None
+        return rephrase(task, f"{question_message(task).content}\n{self.column}:\n{text}")
+
+
+def shown_text(task: Task, column: str) -> str:
+    """What a task's record has in a column, as text."""
+    value = task.answer if column == "answer" else task.meta.get(column)
+    if value is None or isinstance(value, str):
+        return (value or "").strip()
+    return json.dumps(value, ensure_ascii=False)
+
+
+def check_column(tasks: Tasks, column: str, looked_at: int = 64) -> None:
+    """Raises UserError where none of the first training tasks has a column."""
+    first = [tasks.task("train", i) for i in range(min(split_size(tasks, "train") or 1, looked_at))]
+    if not any(shown_text(t, column) for t in first):
+        names = sorted({k for t in first for k in t.meta})
+        raise UserError(
+            f"no record has the column {column!r} that is to be shown; there are "
+            f"{', '.join(names) or 'none beside prompt and answer'}"
+        )
+
+
+@stage
 class PeerSolution:
     """The question behind another attempt of the group that is right, drawn at random, as a worked
     example; None where no other one is.
@@ -67,7 +108,8 @@ class PeerSolution:
         return add_examples(group.task, [(group.task, text)])
 
 
-def reader(ctx: Context, rewrite: Rewrite, room: int) -> Read:
+@dataclass(frozen=True)
+class Reader:
     """How a model reads the rows of a step where `rewrite` puts their prompts; rows stay as they are
     where it has nothing to show, nobody answered, or they would have more than `room` tokens.
 
@@ -75,33 +117,51 @@ def reader(ctx: Context, rewrite: Rewrite, room: int) -> Read:
         UserError: a row does not begin with its task's prompt, as where a world or tools say more.
     """
 
-    def read(group: Group, number: int, row: Row) -> Row:
-        if not any(s.trained for s in row.segments):
-            return row
-        first = group.episodes[number]
-        others = (e for i, e in enumerate(group.episodes) if i != number)
-        task = rewrite(
-            ctx, replace(group, episodes=(first, *others)), rng_of((*row.key, "privileged"))
-        )
+    ctx: Context
+    rewrite: Rewrite
+    room: int
+
+    def __call__(self, group: Group, number: int, row: Row) -> Row:
+        task = self.task(group, number, row)
         if task is None:
             return row
-        more = with_prompt(ctx, row, group.task, task)
-        return more if len(more.context()) <= room else row
+        more = with_prompt(self.ctx, row, group.task, task)
+        return more if len(more.context()) <= self.room else row
 
-    return read
+    def task(self, group: Group, number: int, row: Row) -> Task | None:
+        """The task as it is put for the model; None = as it is."""
+        if not any(s.trained for s in row.segments):
+            return None
+        first = group.episodes[number]
+        others = (e for i, e in enumerate(group.episodes) if i != number)
+        return self.rewrite(
+            self.ctx, replace(group, episodes=(first, *others)), rng_of((*row.key, "privileged"))
+        )
 
 
 def with_prompt(ctx: Context, row: Row, task: Task, shown: Task) -> Row:
     """The row behind the prompt of `shown` instead of its own, that of `task`."""
     model = next((s.policy for s in row.segments if s.policy), "policy")
     dialect = ctx.engine(model).dialect
+    begun, said = behind_prompt(row, task, dialect)
+    opening = [Segment(ids=begun, author="forced")] if begun else []
+    return replace(row, segments=(*prompt_of(shown, dialect), *opening, *said))
 
-    def prompt(t: Task) -> list[Segment]:
-        pieces = dialect.extend(t.prompt, first=True, closed=False)
-        # what the template begins of a reply is no part of the prompt
-        return [Segment(ids=p.ids, pictures=p.pictures) for p in pieces if p.author != "forced"]
 
-    own = tuple(i for s in prompt(task) for i in s.ids)
+def prompt_of(task: Task, dialect: Chat) -> list[Segment]:
+    """The segments of a task's prompt, up to where a reply to it begins."""
+    pieces = dialect.extend(task.prompt, first=True, closed=False)
+    # what the template begins of a reply is no part of the prompt
+    return [Segment(ids=p.ids, pictures=p.pictures) for p in pieces if p.author != "forced"]
+
+
+def behind_prompt(
+    row: Row, task: Task, dialect: Chat
+) -> tuple[tuple[int, ...], tuple[Segment, ...]]:
+    """What stands in a row behind its task's prompt: ids that the template begins the reply with, and
+    the segments from the reply on. Raises UserError, see `Reader`.
+    """
+    own = tuple(i for s in prompt_of(task, dialect) for i in s.ids)
     heard = next(n for n, s in enumerate(row.segments) if s.replies or s.trained)
     seen = tuple(i for s in row.segments[:heard] for i in s.ids)
     if seen[: len(own)] != own:
@@ -110,8 +170,7 @@ def with_prompt(ctx: Context, row: Row, task: Task, shown: Task) -> Row:
             "there; privileged context is for questions of one's own, without tools or a world that "
             "speaks first"
         )
-    begun = [Segment(ids=seen[len(own) :], author="forced")] if len(seen) > len(own) else []
-    return replace(row, segments=(*prompt(shown), *begun, *row.segments[heard:]))
+    return seen[len(own) :], row.segments[heard:]
 
 
 def back_in_place(read_T: np.ndarray, row: Row) -> np.ndarray:

@@ -32,7 +32,7 @@ from palaestra.models.eyes import EYES
 from palaestra.models.load import Model, trainable_copy, weights_sha256
 from palaestra.models.tower import set_rates
 from palaestra.models.vocabulary import check_vocabulary
-from palaestra.rollout.cast import Snapshots
+from palaestra.rollout.cast import Moving
 from palaestra.rollout.collect import Sample
 from palaestra.run.best import check_choice, follow_best, is_patience_spent
 from palaestra.run.checks import check_problem
@@ -55,7 +55,7 @@ from palaestra.step import start, step
 from palaestra.store import checkpoint, rollouts
 from palaestra.terminal.display import Progress, Pulse
 from palaestra.terminal.streams import is_unheard
-from palaestra.types import Metrics, Result, State
+from palaestra.types import SPAN, SPAN_LOGP, Metrics, Result, State
 from palaestra.update import AdamW
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             state["run"] |= await measure(recipe, ctx, log, state, "before")
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
+            drafts = ctx.draft_counts
             phases = dict(ctx.seconds)
             with pulse(ctx, f"step {state['step'] + 1}", progress):
                 state, metrics = await step(recipe, ctx, state)
@@ -108,6 +109,8 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             keep_tool_use(recipe, ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             record |= seconds_since(ctx, phases)
+            if state["run"]["sampled_tokens"]:
+                record |= ctx.draft_counts.since(drafts).metrics()
             if log is not None:
                 save_rollouts(ctx, state["step"])
                 note(ctx, log, {"step": state["step"], **record})
@@ -228,15 +231,22 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
         for head in learner.heads if name in ctx.models else ():
             if head in (EYES, EARS):  # first, as references are copies and see and hear as it does
                 _add_head(ctx.model(name), head)
-    measured = {name for learner in recipe.learners.values() for name, _ in learner.needs}
+    by_tokens = {
+        name
+        for learner in recipe.learners.values()
+        for name, quantity in learner.needs
+        if quantity not in (SPAN, SPAN_LOGP)
+    }
     for name, source in recipe.references.items():
-        if name not in ctx.models and not isinstance(source, Snapshots):
+        there = name in ctx.models or name in ctx.scorers
+        if not there and not isinstance(source, Moving):
             ctx.reference(name, source)
-            if name in measured:
+            if name in by_tokens:
                 remedy = (
-                    "its log-probs of the policy's tokens mean nothing; take one of the same base"
+                    "its log-probs of the policy's tokens mean nothing; take one of the same base, or a "
+                    "method that compares texts (distil over=spans)"
                 )
-                check_vocabulary(ctx.model("policy"), ctx.model(name), remedy)
+                check_vocabulary(ctx.model("policy"), ctx.spelling(name), remedy)
     for name, learner in recipe.learners.items():
         if name not in ctx.models:
             ctx.models[name] = trainable_copy(ctx.model("policy"), share=True)

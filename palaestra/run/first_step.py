@@ -36,6 +36,16 @@ class MapsRewards(Protocol):
 
 
 @runtime_checkable
+class NamesTurns(Protocol):
+    """A part that ends episodes after turns of its own, and says which setting that is. Without it,
+    it is the bench's, or that of `Sample`.
+    """
+
+    @property
+    def turns_setting(self) -> str: ...
+
+
+@runtime_checkable
 class NotesFirstStep(Protocol):
     """A part that sees in the first step whether what it rewards happens at all."""
 
@@ -63,7 +73,7 @@ def first_step_notes(
         *_unprivileged(metrics),
         *noted,
     ]
-    reason = _why_nothing(metrics, seen, noted=bool(noted))
+    reason = _why_nothing(metrics, seen, recipe, noted=bool(noted))
     return [*lines, reason] if reason else lines
 
 
@@ -154,7 +164,9 @@ def describe_right(least: float | None) -> str:
     return f"from a reward of {least:g} on"
 
 
-def _why_nothing(metrics: Metrics, seen: Sequence[Group], *, noted: bool = False) -> str:
+def _why_nothing(
+    metrics: Metrics, seen: Sequence[Group], recipe: Recipe | None = None, *, noted: bool = False
+) -> str:
     """The first reason that applies, so that a cause is not hidden by its consequences. Where a part
     of the method `noted` one, nothing is guessed of a step without anything to train on.
     """
@@ -164,7 +176,7 @@ def _why_nothing(metrics: Metrics, seen: Sequence[Group], *, noted: bool = False
             "move; look at rewards that are very large, and try --dtype float32 or a lower "
             "optimiser.lr"
         )
-    if cut := _all_cut(seen):
+    if cut := _all_cut(seen, recipe):
         return cut
     norms = values_of(metrics, "grad_norm")
     answers = [e for g in seen for e in g.valid]
@@ -188,15 +200,18 @@ def _why_nothing(metrics: Metrics, seen: Sequence[Group], *, noted: bool = False
     return ""
 
 
-def _all_cut(seen: Sequence[Group]) -> str:
+def _all_cut(seen: Sequence[Group], recipe: Recipe | None) -> str:
     """All answers ended for the same lack of room."""
     # answers that were read from data have no sampled token
     episodes = [e for g in seen for e in g.episodes if e.ok and e.n_sampled]
     statuses = {e.status for e in episodes}
     if len(statuses) != 1 or (status := statuses.pop()) not in CUT:
         return ""
-    most = max(e.n_sampled for e in episodes)
-    return f"all answers of the first step were cut at {most} tokens: {CUT[status]}"
+    most, cure = max(e.n_sampled for e in episodes), CUT[status]
+    own = [x.turns_setting for _, x in values.walk(recipe) if isinstance(x, NamesTurns)]
+    if status == "truncated:turns" and own:
+        cure = f"raise {own[0]}"
+    return f"all answers of the first step were cut at {most} tokens: {cure}"
 
 
 def _all_alike(metrics: Metrics) -> str:

@@ -17,6 +17,7 @@ from palaestra.models.load import load
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model
 from palaestra.models.precision import SMALL, precision_for
+from palaestra.models.quantised import describe_bits
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
@@ -118,14 +119,19 @@ def check_held_out(settings: Settings) -> None:
 def lora_of(settings: Settings) -> LoRA | None:
     """The adapters that settings ask for. Raises UserError for settings of adapters without any."""
     if not settings.lora:
-        idle = [n for n in ("lora_alpha", "lora_targets") if settings.says(n)]
+        idle = [n for n in ("lora_alpha", "lora_targets", "load_in_4bit") if settings.says(n)]
         if idle:
             raise UserError(
                 f"{flag_of(idle[0])} is of adapters; give their rank too, e.g. --lora 16"
             )
         return None
     names = tuple(n.strip() for n in settings.lora_targets.split(",") if n.strip())
-    return LoRA(rank=settings.lora, alpha=settings.lora_alpha, targets=tuple(dict.fromkeys(names)))
+    return LoRA(
+        rank=settings.lora,
+        alpha=settings.lora_alpha,
+        targets=tuple(dict.fromkeys(names)),
+        load_in_4bit=settings.load_in_4bit,
+    )
 
 
 def describe_numbers(settings: Settings) -> str:
@@ -160,7 +166,7 @@ def describe_adapters(model: Model) -> str:
     adapters: Any = next(iter(model.module.peft_config.values()))  # type: ignore[union-attr]
     return (
         f"adapters of rank {adapters.r} and alpha {adapters.lora_alpha} on "
-        f"{', '.join(sorted(adapters.target_modules))}"
+        f"{', '.join(sorted(adapters.target_modules))}{describe_bits(model.module)}"
     )
 
 

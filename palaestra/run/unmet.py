@@ -21,6 +21,7 @@ from palaestra.needs.declared import (
     is_required,
 )
 from palaestra.needs.rows import columns_of
+from palaestra.services.chat.named import is_endpoint, scoring_from_text
 from palaestra.settings import overrides
 from palaestra.settings.fields import VALUE, Settings
 from palaestra.suggest import close_names
@@ -117,6 +118,14 @@ def unmet_models(
 ) -> Iterator[str]:
     """Models that are missing, a line each."""
     for model in needs.models:
+        given = arguments.get(model.argument)
+        if model.reads_tokens and isinstance(given, str) and is_endpoint(given):
+            scoring_from_text(given, model.argument)
+            if not model.scores:
+                yield (
+                    f"takes no endpoint as its {model.role}, which {model.meaning} by token ids; give "
+                    f"{model.argument}={model.example}"
+                )
         inert = arguments.get(model.argument) == model.inert and not settings.embedded
         brought = settings.task.partition("(")[0] in model.built_in
         if inert and not brought and is_required(model, arguments):

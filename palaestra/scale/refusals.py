@@ -8,7 +8,9 @@ from palaestra.abilities import BeginsEarly
 from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.method import Recipe
-from palaestra.rollout.cast import Snapshots
+from palaestra.models.quantised import is_quantised
+from palaestra.rollout.cast import Moving
+from palaestra.update import AdamW, AdamW8bit
 
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
@@ -94,18 +96,33 @@ def _refuse_ranks(runnable: Any, ctx: RunContext) -> None:
                 f"learners: {name!r} {learner.update.one_process_reason}, which several ranks cannot; set "
                 "learners = 1"
             )
+        if isinstance(learner.optimiser, AdamW8bit):
+            raise UserError(
+                f"learners: {name!r} keeps its moments in 8 bits, which several ranks cannot; set "
+                "learners = 1, or leave --optim off"
+            )
+        if isinstance(learner.optimiser, AdamW) and learner.optimiser.narrow_moments:
+            raise UserError(
+                f"learners: {name!r} keeps its moments in bfloat16, which several ranks cannot; set "
+                "learners = 1, or narrow_moments=false"
+            )
         if learner.layers:
             raise UserError(
                 f"learners: {name!r} learns in its last layers alone, which several ranks cannot; set "
                 "learners = 1, or layers=0"
             )
     for name, reference in runnable.references.items():
-        if isinstance(reference, Snapshots):
+        if isinstance(reference, Moving):
             raise UserError(
                 f"learners: reference {name!r} is copied from a learner as it goes, which ranks "
                 "cannot; set learners = 1, or take a reference that stays"
             )
     for name, model in ctx.models.items():
+        if is_quantised(model.module):
+            raise UserError(
+                f"learners: model {name!r} has weights in 4 bits, which several ranks cannot share; set "
+                "learners = 1, or leave --load-in-4bit off"
+            )
         if model.has_senses:
             raise UserError(
                 f"learners: model {name!r} has eyes or ears, whose weights are learned in one process; set "

@@ -206,7 +206,10 @@ class Worker:
 def usage_of(ctx: RunContext) -> Usage:
     """What a context has sampled and asked so far."""
     return Usage(
-        sampled_tokens=ctx.sampled_tokens, engine_seconds=ctx.engine_seconds, meters=ctx.meters()
+        sampled_tokens=ctx.sampled_tokens,
+        engine_seconds=ctx.engine_seconds,
+        drafts=ctx.draft_counts,
+        meters=ctx.meters(),
     )
 
 
@@ -215,6 +218,7 @@ def difference(after: Usage, before: Usage) -> Usage:
     return Usage(
         sampled_tokens=after.sampled_tokens - before.sampled_tokens,
         engine_seconds=after.engine_seconds - before.engine_seconds,
+        drafts=after.drafts.since(before.drafts),
         meters={n: m.since(before.meters.get(n, Meter())) for n, m in after.meters.items()},
     )
 
@@ -223,5 +227,6 @@ def add_usage(total: Usage, more: Usage) -> None:
     """Adds to a total in place."""
     total.sampled_tokens += more.sampled_tokens
     total.engine_seconds += more.engine_seconds
+    total.drafts.add(more.drafts)
     for name, meter in more.meters.items():
         total.meters.setdefault(name, Meter()).add(meter)

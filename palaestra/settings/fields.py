@@ -241,6 +241,20 @@ class ProblemSettings:
         means="the projections of attention and of the MLP",
         use=Use.KEPT | Use.REPEATED,
     )
+    load_in_4bit: bool = setting(
+        False,
+        "with --lora, keep the frozen weights of the decoder layers in 4 bits (QLoRA; extra quantised)",
+        use=Use.KEPT | Use.REPEATED,
+    )
+    optim: str = setting(
+        "",
+        "store the optimiser's moments in 8 bits (extra quantised); paged: in the machine's memory where the "
+        "GPU has no room",
+        choices=("adamw_8bit", "paged_adamw_8bit"),
+        means="in float32",
+        use=Use.MAKE | Use.KEPT | Use.REPEATED,
+        flag="train",
+    )
     engine: str = setting(
         "own",
         "the engine that samples answers, with settings in brackets; see docs/engines.md",

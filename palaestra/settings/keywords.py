@@ -59,6 +59,7 @@ class RunKeywords(TypedDict, total=False):
     lora: int
     lora_alpha: int
     lora_targets: str
+    load_in_4bit: bool
     engine: str
     slots: int
     cache_mb: int
@@ -91,6 +92,7 @@ class TrainKeywords(RunKeywords, total=False):
     test_data: Data
     model: File
     seed: int
+    optim: str
     tis: float
     cluster: str
     steps: int | None

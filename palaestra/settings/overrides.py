@@ -21,6 +21,7 @@ from palaestra.settings.fields import VALUE, Settings, Use, flag_of, setting_nam
 from palaestra.settings.rewards import JUDGE, reward_by_name
 from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.tasks.user_code import locate_error
+from palaestra.update import AdamW, AdamW8bit
 
 APART = 2.0  # cap of the importance weights where the engine samples apart and nobody names one
 SMOKE = {  # a recipe at its smallest, see `make_smallest`
@@ -28,6 +29,9 @@ SMOKE = {  # a recipe at its smallest, see `make_smallest`
     "draw.tasks": 8,
     "collect.links.0.n": 2,
     "collect.links.0.link.n": 2,
+    "collect.links.0.room.turns": 2,
+    "evaluate.rooms.sample.room.turns": 2,
+    "evaluate.rooms.tasks": 2,
     "pool.size": 2,
     "pool.batches": 1,
     "n": 2,
@@ -64,6 +68,7 @@ def build(
     tis: float = 0.0,
     rate: float = 0.0,
     embedded: bool = False,
+    optim: str = "",
     engine: str = "",
 ) -> Any:
     """The recipe of a method. An override that names an argument of its `build` goes there, the
@@ -71,16 +76,17 @@ def build(
 
     `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap.
     `rate` > 0 is the learning rate of every learner, unless an override says otherwise. `embedded`:
-    what the method makes of its own problem, see `embeds`. `engine`: what samples; where that is from
-    another distribution and `tis` is 0, a cap of `APART` corrects what the method leaves uncorrected.
+    what the method makes of its own problem, see `embeds`. `optim`: another optimiser for every learner.
+    `engine`: what samples; where that is from another distribution and `tis` is 0, a cap of `APART`
+    corrects what the method leaves uncorrected.
     """
     takes = arguments(method)
     given, models = read_arguments(takes, {k: v for k, v in overrides.items() if k in takes})
     own = embedded and embedded_takes(method, given)
     made = call_build(method, given, "embedded" if own else "build")
     made = change_parts(made, lambda r: add_models(r, models)) if models else made
-    fields = {k: v for k, v in overrides.items() if k not in takes}
-    return change_recipe(made, fields, tis, rate, engine)
+    words = {k: v for k, v in overrides.items() if k not in takes}
+    return change_recipe(made, words, tis, rate, optim, engine)
 
 
 def read_arguments(
@@ -146,12 +152,16 @@ def change_recipe(
     overrides: Mapping[str, Any],
     tis: float = 0.0,
     rate: float = 0.0,
+    optim: str = "",
     engine: str = "",
 ) -> Any:
-    """A recipe with a correction, a rate and fields by their paths, in this order; see `build`."""
+    """A recipe with a correction, an optimiser, a rate and fields by their paths, in this order; see
+    `build`.
+    """
     recipe = change_parts(recipe, lambda r: add_tis(r, tis)) if tis else recipe
     if engine and not tis and samples_apart(engine):
         recipe = change_parts(recipe, lambda r: correct(r, engine))
+    recipe = change_parts(recipe, lambda r: set_optimiser(r, optim)) if optim else recipe
     recipe = change_parts(recipe, lambda r: set_rate(r, rate)) if rate else recipe
     for path, given in overrides.items():
         with point_to_flag(path, given):
@@ -219,14 +229,15 @@ def recipe_of(settings: Settings) -> Any:
     rate.
     """
     s = settings
-    return build(s.recipe, s.set, s.tis, s.rate, s.embedded, s.engine)
+    return build(s.recipe, s.set, s.tis, s.rate, s.embedded, s.optim, s.engine)
 
 
 def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     """A recipe that is a value, with what the settings say of it."""
     if not isinstance(recipe, Runnable):
         raise UserError(f"{recipe!r} is no recipe; give a method's name, recipe(...) or vary(...)")
-    return change_recipe(recipe, settings.set, settings.tis, settings.rate, settings.engine)
+    s = settings
+    return change_recipe(recipe, s.set, s.tis, s.rate, s.optim, s.engine)
 
 
 def whole_recipe(recipe: Any, settings: Settings) -> Any:
@@ -322,6 +333,28 @@ def correct(runnable: Any, engine: str) -> Any:
         )
     given = {n: l for n, l in runnable.learners.items() if isinstance(l.objective, TIS)}
     return replace(runnable, learners={**add_tis(runnable, APART).learners, **given})
+
+
+def set_optimiser(runnable: Any, optim: str) -> Any:
+    """A recipe whose learners keep their moments in 8 bits.
+
+    Raises:
+        UserError: it is a program of its own, or one of its learners has another optimiser than AdamW.
+    """
+    if not isinstance(runnable, Recipe):
+        raise UserError(
+            "--optim changes the optimisers of a recipe; this method is a program of its own"
+        )
+    other = [n for n, l in runnable.learners.items() if type(l.optimiser) is not AdamW]
+    if other:
+        kind = type(runnable.learners[other[0]].optimiser).__name__
+        raise UserError(f"--optim {optim} is for AdamW, and the learner {other[0]!r} has {kind}")
+    paged = optim.startswith("paged")
+    learners = {
+        n: replace(l, optimiser=AdamW8bit(**vars(l.optimiser), paged=paged))
+        for n, l in runnable.learners.items()
+    }
+    return replace(runnable, learners=learners)
 
 
 def add_tis(runnable: Any, cap: float) -> Any:

@@ -24,7 +24,7 @@ class LookalikeTasks:
     objects of one kind agree in colour, size and place.
     """
 
-    objects: int = 4
+    objects: int = 3
     name: str = "lookalikes"
     size: int | None = None
 

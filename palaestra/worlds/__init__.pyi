@@ -44,6 +44,9 @@ from .again import (
     ask_again as ask_again,
     previous_answer as previous_answer,
 )
+from .asked_user import (
+    AskedUser as AskedUser,
+)
 from .asking import (
     AskingRoom as AskingRoom,
     read_record as read_record,

@@ -250,7 +250,7 @@ class AskingState:
         "turns",
         "invalid",
         "correct",
-        ("asked_useful", int, "questions after which fewer objects can be meant"),
+        ("asked_useful", int, "questions after which fewer things can be meant"),
         ("asked_idle", int, "other questions"),
         ("asked_needed", int, "the fewest questions that single the target out"),
         ("asked_bits", float, "log2 of the candidates before all questions to those after"),

@@ -13,6 +13,7 @@ from benchmarks.page import setting
 from benchmarks.work import Work, prepare_work
 from palaestra.cli.main import main, parser_of
 from palaestra.markdown import fill_marks
+from palaestra.models.load import load, weights_sha256
 from palaestra.run import machine
 
 MACHINE = {"processor": "P", "cores": 2, "torch": "2.13.0", "load": [0.1, 0, 0]}
@@ -24,6 +25,7 @@ TRL = {
     "machine": MACHINE | {"trl": "1.16.0"},
     "ratios": dict.fromkeys(("rollout", "forward", "backward", "seconds"), RATIO),
     "ratio_per_token": RATIO,
+    "ratio_processor": RATIO | {"median": 2.75},
     "memory_mb": {
         "palaestra": {"update": 700.4, "update_above_base": 90.0},
         "trl": {"update": 1500.0, "update_above_base": 200.0},
@@ -44,7 +46,7 @@ def test_a_page_shows_what_was_measured(tmp_path):
     draw_page(tmp_path, tmp_path)
     page = (tmp_path / "speed.md").read_text()
     row = "| smollm2, float32, 4 x 8, all 64 tokens | 2.50 (2.25 to 3.00) |"
-    assert row in page and "| 700 against 1500 | 90 against 200 | 3 |" in page
+    assert row in page and "| 700 against 1500 | 90 against 200 | 2.75 (2.25 to 3.00) | 3 | 1.16.0 |" in page
     assert "| turns, histories read again | 1.90 |  | 2: 4.00 s |" in page
     assert page.count("Not measured.") == 7  # step, ablation, engine, memory, sandbox, busy, checkouts
     assert "--full` | P, 2 cores | torch 2.13.0, trl 1.16.0 | 0.1 |" in page
@@ -58,6 +60,8 @@ def test_a_page_shows_what_was_measured(tmp_path):
 def test_what_was_measured_is_named():
     assert setting({"work": asdict(Work())}) == "tiny, float32, 16 x 8, up to 64 tokens"
     assert setting(TRL) == "smollm2, float32, 4 x 8, all 64 tokens"
+    long = {"work": asdict(Work(positions=2304))}
+    assert setting(long) == "tiny, float32, 16 x 8, up to 64 tokens, 2304 positions"
     two = {"work": asdict(Work()), "machine": {"omp_num_threads": "2"}}
     assert setting(two) == "tiny, float32, 2 threads, 16 x 8, up to 64 tokens"
 
@@ -84,6 +88,16 @@ def test_the_work_is_done_on_its_device(monkeypatch, tmp_path):
     monkeypatch.setattr(work, "load", lambda *a, device, **k: asked.append(device) or load(*a, **k))
     prepare_work(Work.read(Work(device="cuda").json()), tmp_path, 4)
     assert asked == ["cuda"]
+
+
+def test_a_model_gets_the_places_that_long_answers_need(tmp_path):
+    """Its weights stay as they are, and so does the model itself where it has places enough."""
+    model, longer = load("tiny"), load(Work(positions=2304).source(tmp_path))
+    assert (model.context, longer.context) == (512, 2304)
+    assert weights_sha256(longer) == weights_sha256(model)
+    _, ctx = prepare_work(Work(positions=2304), tmp_path, 4)
+    assert ctx.model("policy").context == 2304
+    assert Work().source(tmp_path) == model.source
 
 
 def test_the_version_of_what_stands_beside_is_written_down(monkeypatch):

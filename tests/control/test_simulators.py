@@ -127,3 +127,11 @@ def test_spread_is_that_of_mpe2():
             assert not theirs[:, 14:].any()  # silent agents
             touched += int((contact_forces(state.at_nAd) ** 2).sum() > 1e-6)
     assert worst < 1e-6 and touched > 20
+
+
+def test_bounds_may_be_arrays_as_those_of_gymnasium():
+    box = pl.control.Box(low=np.array([-1, -2], np.float32), high=[1, 2])
+    assert box == pl.control.Box(low=(-1.0, -2.0), high=(1.0, 2.0)) and hash(box)
+    for low, high in (((0.0,), (1.0, 2.0)), ((1.0,), (0.0,))):
+        with pytest.raises(ValueError, match="as long as"):
+            pl.control.Box(low=low, high=high)

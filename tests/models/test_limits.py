@@ -111,13 +111,20 @@ def test_a_pointer_of_git_lfs_is_named(folder, file):
     refusal(folder, f"{file} is a pointer of Git LFS .*git lfs pull")
 
 
-@pytest.mark.parametrize("with_config", [False, True])
-def test_adapters_that_peft_saved_alone_are_named(folder, with_config):
+@pytest.mark.parametrize("what", ["base", "weights", "settings"])
+def test_adapters_that_peft_saved_alone_say_what_is_missing(folder, what):
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "own/base"}))
-    if not with_config:
-        (folder / "config.json").unlink()
-    refusal(folder, "holds peft adapters alone, of the model 'own/base'; merge them")
+    (folder / "config.json").unlink()
+    if what == "weights":
+        (folder / "adapter_model.safetensors").unlink()
+    if what == "settings":
+        (folder / "adapter_config.json").write_text("{")
+    refusal(folder, {
+        "base": "holds adapters alone, of the model 'own/base', which is not here",
+        "weights": "has no adapter_model.safetensors, and other files of adapters are not read",
+        "settings": "adapter_config.json is no JSON",
+    }[what])  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

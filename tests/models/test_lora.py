@@ -9,6 +9,7 @@ from palaestra.errors import UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import load, save
 from palaestra.models.lora import LINEAR, LoRA
+from palaestra.models.precision import is_small
 from palaestra.run import setup
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
@@ -69,6 +70,19 @@ def test_adapters_of_fused_projections_are_saved_merged(kind, tmp_path):
     moved = forward(adapted, batch, ("logp",))["logp"]
     save(adapted, tmp_path)
     torch.testing.assert_close(forward(load(str(tmp_path)), batch, ("logp",))["logp"], moved, rtol=1e-4, atol=1e-4)
+
+
+def test_adapters_that_peft_saved_are_a_model(tmp_path):
+    peft = pytest.importorskip("peft")
+    save(load("tiny"), tmp_path / "base")
+    module = load(str(tmp_path / "base")).module
+    theirs = peft.get_peft_model(module, peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    start = load(str(tmp_path / "base")).module.state_dict()
+    found = load(str(tmp_path / "theirs")).module.state_dict()
+    changed = {k for k, p in found.items() if not torch.equal(p, start[k])}
+    assert found.keys() == start.keys() and changed == {k for k in start if "q_proj" in k}
+    assert is_small(str(tmp_path / "theirs"))
 
 
 def test_the_scale_is_that_of_the_settings():

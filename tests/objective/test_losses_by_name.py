@@ -15,10 +15,11 @@ from palaestra.objective.anchored import (
     ReversePairKL,
     SquaredSides,
 )
+from palaestra.objective.covariance import ClipCov, KLCov, share_of
 from palaestra.objective.mismatch import TIS
 from palaestra.objective.policy import Clipped, Reinforce
 from palaestra.objective.preference import AOT, DPO, IPO, Hinge, ImitatePreferred, JensenShannon, OddsRatio, log1mexp
-from palaestra.objective.shaped import SoftGated
+from palaestra.objective.shaped import GammaWeighted, SoftGated
 from palaestra.objective.unpaired import BCO, KTO
 from palaestra.types import Example, Row, Segment
 from palaestra.update import backward, pack
@@ -92,6 +93,7 @@ SMOOTH = [
     *((o, policy_rows) for o in (
         Clipped(low=0.9, high=0.9, ratio="sequence-mean"),
         Clipped(low=0.01, high=0.02, ratio="sequence-mean", reduce="tokens"),
+        KLCov(share=0.4, weight=0.3), KLCov(share=0.0), ClipCov(share=0.2, least=-0.1, most=0.3),
         GeometricMean(), GeometricMean(low=0.15, high=0.25), SoftGated(), SoftGated(positive=3.0, negative=0.5, reduce="tokens"),
     )),
     *((o, pair_rows) for o in (
@@ -113,7 +115,13 @@ def test_the_gradient_is_that_of_finite_differences(objective, given):
     torch.testing.assert_close(value(objective, given())[1], by_differences(objective, given()), atol=1e-8, rtol=1e-6)
 
 
-@pytest.mark.parametrize("objective", [AOT(), AOT(paired=False), KTO(), BCO(), Clipped(ratio="sequence-mean")])
+SPLIT = [
+    AOT(), AOT(paired=False), KTO(), BCO(), Clipped(ratio="sequence-mean"), ClipCov(share=0.4, least=-1.0), KLCov(share=0.4),
+    GammaWeighted(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", SPLIT)
 def test_a_batch_that_is_split_for_memory_gives_the_same_gradient(objective):
     given = pair_rows if isinstance(objective, AOT) else label_rows if isinstance(objective, KTO | BCO) else policy_rows
     grads = []
@@ -318,6 +326,50 @@ def test_gmpo():
     assert loss == near((-up + 2 * down) / 2) and metrics["clipped"] == near(2 / 5)
     assert grad[0, 1:].tolist() == near([0.0, -up / 6, -up / 6])
     assert grad[1, 1:3].tolist() == near([0.0, 2 * down / 4])
+
+
+def test_kl_cov():
+    """A of (1, 1, 1, -2, -2) is 1.2 or -1.8 from its mean, log pi .15, -.15, 0, -.35, .35: c = .18, -.18, 0, .63, -.63.
+    The two highest, whose log-ratios are .2 and -.3, pay for them.
+    """
+    loss, grad, metrics = value(KLCov(share=0.4, weight=0.5), policy_rows())
+    up, down = [math.exp(x) for x in (0.2, -0.1, 0.05)], [math.exp(x) for x in (-0.3, 0.4)]
+    assert loss == near((-sum(up) + 2 * sum(down) + 0.5 * 0.5) / 5) and metrics["covariance_held"] == near(2 / 5)
+    assert grad[0, 1:].tolist() == near([(0.5 - up[0]) / 5, -up[1] / 5, -up[2] / 5])
+    assert grad[1, 1:3].tolist() == near([(2 * down[0] - 0.5) / 5, 2 * down[1] / 5])
+
+
+def test_clip_cov():
+    """Ratios e^.2 with A = 1 and e^-.3 with A = -2 are clipped at 1.2 and .8; of the others c is -.18, 0, -.63. Between -.1
+    and 1 lies 0 alone, so that token has no gradient, and no loss.
+    """
+    loss, grad, metrics = value(ClipCov(share=1.0, least=-0.1, most=1.0), policy_rows())
+    assert loss == near((-1.2 - math.exp(-0.1) + 1.6 + 2 * math.exp(0.4)) / 5)
+    assert grad[0, 1:].tolist() == near([0, -math.exp(-0.1) / 5, 0])
+    assert grad[1, 1:3].tolist() == near([0, 2 * math.exp(0.4) / 5])
+    assert metrics["covariance_cut"] == near(1 / 5) and metrics["clipped"] == near(2 / 5)
+    some = value(ClipCov(share=0.4, least=-1.0), policy_rows())[2]
+    assert some["covariance_cut"] == near(2 / 5)  # two of the three that are open
+    plain = value(Clipped(reduce="tokens"), policy_rows())
+    assert value(ClipCov(share=0.0), policy_rows())[:1] == plain[:1]
+
+
+@pytest.mark.parametrize(
+    ("n", "share", "k"), [(10_000, 2e-4, 2), (100, 2e-4, 1), (100, 0.0, 0), (0, 0.5, 0), (3, 1.0, 3)]
+)
+def test_a_share_of_tokens_is_at_least_one_of_them(n, share, k):
+    assert share_of(n, share) == k
+
+
+def test_vespo():
+    """Ratios of answers e^.15 with A = 1 and e^.1 with A = -2: phi = e^(3 + 2 .15 - 3 e^.15) and e^(2 + 3 .1 - 2 e^.1)."""
+    loss, grad, metrics = value(GammaWeighted(), policy_rows())
+    up, down = math.exp(3 + 0.3 - 3 * math.exp(0.15)), math.exp(2 + 0.3 - 2 * math.exp(0.1))
+    assert loss == near((2.85 * up - 2 * 1.9 * down) / 5)
+    assert grad[0, 1:].tolist() == near([-up / 5] * 3) and grad[1, 1:3].tolist() == near([2 * down / 5] * 2)
+    assert metrics["gamma_weight"] == near((3 * up + 2 * down) / 5)
+    same = rows_of([-1.0, -1.0], advantage=[[1.0, 1.0]])
+    assert value(GammaWeighted(), same)[2]["gamma_weight"] == near(1)  # on policy
 
 
 def mismatch_rows():

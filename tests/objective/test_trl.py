@@ -19,7 +19,7 @@ from palaestra.objective.divergence import generalised_jsd
 from palaestra.objective.mismatch import TIS
 from palaestra.objective.policy import Clipped, Reinforce
 from palaestra.objective.preference import AOT, DPO, IPO, Hinge, ImitatePreferred, JensenShannon, OddsRatio
-from palaestra.objective.shaped import SoftGated
+from palaestra.objective.shaped import GammaWeighted, SoftGated
 from palaestra.objective.unpaired import KTO
 
 from tests.objective.test_losses_by_name import rows_of
@@ -76,7 +76,10 @@ ADVANTAGE = [0.7, -1.2, 0.4, -0.3, 1.5, -0.9]
 
 
 def grpo_trainer(loss_type, level="token", **given):
-    args = {"delta": None, "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05, "use_bias_correction_kl": False}
+    args = {
+        "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0, "vespo_k_neg": 3.0, "vespo_lambda_neg": 2.0,
+        "delta": None, "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05, "use_bias_correction_kl": False,
+    }  # fmt: skip
     own = {
         "loss_type": loss_type, "importance_sampling_level": level, "epsilon_low": 0.2, "epsilon_high": 0.28,
         "beta": 0.0, "use_vllm": False, "vllm_importance_sampling_correction": False,
@@ -93,6 +96,7 @@ def grpo_trainer(loss_type, level="token", **given):
 def trl_grpo(trainer, old, new, ref=None, ratio=None):
     from trl import GRPOTrainer
 
+    trainer.get_gamma_weights = GRPOTrainer.get_gamma_weights
     mask = padded([[1.0] * n for n in LENGTHS])
     logp = padded(new).requires_grad_()
     trainer._get_per_token_logps_and_entropies = lambda *a, **k: (logp, torch.zeros_like(logp), None)
@@ -124,6 +128,11 @@ GRPO = {
     "luspo": (Clipped(ratio="sequence-mean", reduce="constant", length=1, **CLIP), ("luspo", "sequence"), {}),
     "cispo": (Reinforce(reduce="tokens", weighted=True, cap=1.3), ("cispo",), {"epsilon_high": 1.3}),
     "sapo": (SoftGated(), ("sapo",), {}),
+    "vespo": (GammaWeighted(), ("vespo",), {}),
+    "vespo with its own numbers": (
+        GammaWeighted(1.5, 2.0, 0.5, 1.0), ("vespo",),
+        {"vespo_k_pos": 1.5, "vespo_lambda_pos": 2.0, "vespo_k_neg": 0.5, "vespo_lambda_neg": 1.0},
+    ),
 }
 
 

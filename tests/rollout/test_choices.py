@@ -150,7 +150,7 @@ def test_weights_that_move_meanwhile_score_all_replies_anew():
 
     async def moving():
         wanted = asyncio.ensure_future(engine.generate(prompt, Sampling(choices=replies), ("k", 0)))
-        while not engine._running:
+        while not engine.read_steps:  # the first wave of three
             await asyncio.sleep(0)
         with torch.no_grad():
             for p in engine.model.trainable():
@@ -163,6 +163,19 @@ def test_weights_that_move_meanwhile_score_all_replies_anew():
     (again,) = drawn(OwnEngine(engine.model), prompt, 1, choices=replies)
     assert found.version == 7 and not found.moved and found.ids == again.ids
     assert np.allclose(found.logp, again.logp, atol=1e-5)
+
+
+def test_replies_are_read_in_one_pass_and_continue_from_what_it_wrote():
+    """No decoding step; the replies of unequal length score as those alone; and their cache is that of their tokens."""
+    engine = OwnEngine(moved())
+    prompt, replies = spelled(engine)
+    (s,) = drawn(engine, prompt, 1, choices=replies)
+    assert engine.decode_steps == 0 and s.choices is not None
+    after = (*prompt, *s.ids, *engine.dialect.encode_text("x"))
+    fresh = OwnEngine(engine.model)
+    (one,), (other,) = (drawn(e, after, 1, choices=replies) for e in (engine, fresh))
+    assert engine.reused_tokens > 0 and one.ids == other.ids
+    assert np.allclose(one.logp, other.logp, atol=1e-5)
 
 
 def test_a_reply_that_does_not_fit_is_a_fault():

@@ -46,6 +46,8 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "lora": ("8", 8),
     "lora_alpha": ("4", 4),
     "lora_targets": ("q_proj", "q_proj"),
+    "load_in_4bit": (None, True),
+    "optim": ("adamw_8bit", "adamw_8bit"),
     "engine": ("vllm", "vllm"),
     "tis": ("2", 2.0),
     "slots": ("7", 7),
@@ -115,8 +117,10 @@ def test_the_help_says_what_stands_where_a_setting_is_not_given():
 
 def test_what_a_setting_decides():
     assert setting_names(Use.PROBLEM) == ("task", "data", "test_data", "columns", "reward", "env", "docs", "graph")
-    assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis", "embedded")
-    assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "seed")
+    assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "optim", "tis", "embedded")
+    assert setting_names(Use.KEPT) == (
+        *("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "load_in_4bit", "optim", "seed"),
+    )
     assert setting_names(Use.MEASURED) == (
         *(
             "task",

@@ -109,3 +109,60 @@ def test_adapters_are_not_shared(context):
             p.add_(1.0)
     assert equal(weights(ctx.model("past")), before)
     assert 0 < len(state["snapshots"]["past"][0]) < len(before)
+
+
+def averaged(rate=0.25):
+    made = pl.recipe("distil", teacher="self", privileged="answer", ema=rate, samples=2)
+    made = pl.vary(made, optimiser=pl.AdamW(lr=1e-2), schedule=pl.Schedule(prompts=2))
+    return pl.override(made, "sample.max_tokens", 4)
+
+
+def test_an_average_by_hand(context):
+    """A learner that is 0, 1, 2, 3, at rate 1/4: 0, .25, .75 .25 + .25 2 = .6875, .75 .6875 + .25 3 = 1.265625."""
+    ctx, made, state = context("chain"), averaged(0.25), start(0) | {"run": {}}
+    for step, expected in enumerate((0.0, 0.25, 0.6875, 1.265625)):
+        with torch.no_grad():
+            for p in ctx.model("policy").module.parameters():
+                p.fill_(step)
+        state["step"] = step
+        for _ in range(2):  # asked again, it does not move again
+            follow_learners(made, ctx, state)
+            found = weights(ctx.model("teacher"))
+            assert all(torch.equal(w, torch.full_like(w, expected)) for w in found.values())
+    assert ctx.snapshots("teacher") == {"teacher": 3}
+
+
+def test_a_small_rate_moves_an_average_of_bfloat16(context):
+    """1 + 1/512 is 1 in bfloat16; 8 such steps towards 2 are not, as the average is kept in float32."""
+    ctx, made, state = context("chain"), averaged(1 / 512), start(0) | {"run": {}}
+    ctx.model("policy").module.bfloat16()
+    for step in range(9):
+        with torch.no_grad():
+            for p in ctx.model("policy").module.parameters():
+                p.fill_(1.0 if step == 0 else 2.0)
+        state["step"] = step
+        follow_learners(made, ctx, state)
+    expected = 2 - (511 / 512) ** 8
+    (kept, *_) = state["averages"]["teacher"]["weights"].values()
+    assert kept.flatten()[0] == pytest.approx(expected, abs=1e-6)
+    assert (
+        float(next(ctx.model("teacher").module.parameters()).flatten()[0])
+        == float(torch.tensor(expected).bfloat16())
+        > 1
+    )
+
+
+def test_a_run_with_an_average_resumes_bit_identically(context, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    one = asyncio.run(averaged().run(context("chain", out=whole, steps=3)))
+    for steps in (2, 3):
+        two = asyncio.run(averaged().run(context("chain", out=cut, steps=steps, checkpoint_every=1)))
+    assert one.metrics["weights_sha256"] == two.metrics["weights_sha256"]
+    states = [checkpoint.find_latest(f)[0].state()["state"]["averages"]["teacher"]["weights"] for f in (whole, cut)]
+    assert equal(*states)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.5])
+def test_an_average_whose_rate_is_none(rate):
+    with pytest.raises(UserError, match=r"MovingAverage\.rate"):
+        pl.rollout.MovingAverage(rate)

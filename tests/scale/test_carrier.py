@@ -82,6 +82,17 @@ def test_a_run_on_ray_is_the_run_of_one_process(scored, small, case):
     assert here == there and killed
 
 
+def test_drafts_of_workers_change_nothing(context, small):
+    """A run on two processes whose engines draft is the run without drafts; what their drafts did is counted."""
+    recipe = small(grpo.build(), **{"schedule.prompts": 4, "schedule.lag": 1})
+    plain, drafted = context("chain", seed=3), context("chain", seed=3)
+    drafted.engine_name = "own(drafts='all')"
+    here = run(recipe, plain, lambda r, c: InProcess(2))
+    assert here == run(recipe, drafted, partial(open_carrier, Cluster(workers=2, waves=2)))
+    assert plain.draft_counts.passes == 0
+    assert drafted.draft_counts.tokens >= drafted.draft_counts.passes > 0 and not drafted.engines
+
+
 def test_a_worker_that_stands_still_is_replaced(context, small, capsys):
     """It is stopped, not killed: nothing ends, nothing is said, and the run goes on as if nothing were. The new one
     has its room on the nodes.

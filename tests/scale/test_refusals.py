@@ -26,6 +26,7 @@ def with_fields(recipe, **fields):
 
 GRPO = grpo.build()
 MOVING = replace(GRPO, references={"rival": Snapshots()})
+NARROW = with_fields(GRPO, optimiser__narrow_moments=True)
 PIPELINE = SimpleNamespace(run=None)
 FLYING = with_fields(GRPO, schedule__in_flight=True)
 WINDOW = with_fields(GRPO, schedule__window=0.5, schedule__prompts=4)
@@ -54,6 +55,7 @@ CASES = {
     # what learns
     "ranks of a pipeline": ({"learners": 2}, PIPELINE, "", "run the parts of a pipeline one by one"),
     "ranks and rivals": ({"learners": 2}, MOVING, "", "reference 'rival' is copied from a learner as it goes"),
+    "ranks and narrow moments": ({"learners": 2}, NARROW, "", "'policy' keeps its moments in bfloat16"),
     "ranks with eyes": ({"learners": 2}, GRPO, EYES, "model 'policy' has eyes"),
     "ranks of an arm": ("arm", GRPO, "", "OnCluster places rollouts; for several learners use --cluster FILE"),
     # when

@@ -53,12 +53,7 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(
             replace(pl.needs.QUESTION, meaning="a query, as somebody types it"),
-            pl.needs.NeededColumn(
-                "gold",
-                "any",
-                (["lions.md"], {"lions.md": 2}, ["lions.md"]),
-                "the relevant documents: ids of records, names of files in the folder, or their grades",
-            ),
+            pl.needs.GOLD,
             pl.needs.NeededColumn(
                 "rewrites",
                 "record",

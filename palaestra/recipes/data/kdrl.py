@@ -6,8 +6,9 @@
 
 (arXiv:2506.02208; see `objective.kl`.) Mean over all tokens of the batch, one update a batch, so that
 the ratio is 1 and nothing is clipped; the reward is 1 for a right answer, else 0, and there is no
-other KL. The teacher reads each answer once and gives the log-probs of its tokens alone; it has the
-student's tokenizer. `beta` is a constant or a schedule: the paper's falls by 5e-5 a step from 5e-3 to
+other KL. The teacher reads each answer once and gives the log-probs of its tokens alone; with over=spans
+those of the smallest spans of text that it can spell too, where its tokenizer is another one. It may be
+an endpoint (see `distil`). `beta` is a constant or a schedule: the paper's falls by 5e-5 a step from 5e-3 to
 1e-3, `ANNEALED`.
 
 `mask` distils where the reward asks for it alone: "answers" that are wrong, or "groups" of which none
@@ -49,17 +50,16 @@ CARD = pl.Card(
                 "teacher",
                 "gives the log-probs of the student's tokens",
                 reads_tokens=True,
+                scores=True,
             ),
         ),
         shows="kl_teacher",
         off={"beta": 0.0},
         own={"schedule.prompts": 4, "collect.links.0.n": 4},
     ),
-    use="It helps where a better model with the same tokenizer fits beside the student, and rewards alone "
+    use="It helps where a better model fits beside the student, or is served, and rewards alone "
     "are rare; a teacher that is no better only holds the student back.",
-    lacks=(
-        "A teacher of another tokenizer than the student's, or one behind an API, cannot teach.",
-    ),
+    lacks=("With how=reward a teacher has the student's tokenizer.",),
     grade="A",
 )
 TEACHER = "teacher"
@@ -93,17 +93,23 @@ def build(
     how: Literal["loss", "reward"] = "loss",
     rl: bool = True,
     teacher: str = "policy",
+    over: Literal["tokens", "spans"] = "tokens",
 ) -> pl.Recipe:
     """`beta` is a number or a schedule, 0 = GRPO; `kind` None is k2 as a loss, and k1 in the reward."""
-    if how == "reward" and (mask or not rl):
+    if how == "reward" and (mask or not rl or over == "spans"):
         raise pl.UserError(
-            'kdrl: how="reward" puts the teacher into the advantage, so it has no mask and no rl=False; '
-            'use how="loss"'
+            'kdrl: how="reward" puts the teacher into the advantage of tokens, so it has no mask, no '
+            'rl=False and no over=spans; use how="loss"'
         )
     chosen = kind or ("k2" if how == "loss" else "k1")
     links: list[pl.Link] = [pl.Center("group"), pl.Scale("group")]
     loss: Any = pl.Clipped(reduce="tokens")
-    distil = pl.KL(chosen, model=TEACHER, reduce="tokens", weight="taught" if mask else "")
+    weight = "taught" if mask else ""
+    distil: Any = pl.KL(chosen, model=TEACHER, reduce="tokens", weight=weight)
+    quantities: tuple[str, ...] = (pl.objective.kl_quantity(chosen),)
+    if over == "spans":
+        distil = pl.objective.SpanKL(chosen, model=TEACHER, weight=weight)
+        quantities = ("span", "span_logp")
     if how == "reward":
         links.append(pl.credit.LessKL(beta, model=TEACHER, kind=chosen))
     else:
@@ -116,7 +122,7 @@ def build(
         objective=loss,
         needs=pl.credit.kl_needs(chosen, TEACHER)
         if how == "reward"
-        else ((TEACHER, pl.objective.kl_quantity(chosen)),),
+        else tuple((TEACHER, quantity) for quantity in quantities),
         references={TEACHER: teacher},
     )
 

@@ -309,8 +309,9 @@ def build(
         )
     learned = recipe or pl.recipe("grpo")
     mixtures = tuple(w for w in pilot_mixtures(domains) for _ in range(repeats))
+    again = [f"repeat {i % repeats}" if i % repeats else None for i in range(len(mixtures))]
     pilots = {
-        f"pilot {i}": pl.Part(pl.vary(learned, draw=Shares(w)), shared=True)
+        f"pilot {i}": pl.Part(pl.vary(learned, draw=Shares(w)), shared=True, seed=again[i])
         for i, w in enumerate(mixtures)
     }
     last = TrainBest(learned, mixtures, choose, within, ridge)

@@ -78,12 +78,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "writer",
                 "writer",
                 "writes problems of given concepts",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="further problems of the weak domains stand in, from the task's source or the file",
             ),
             pl.needs.NeededModel(

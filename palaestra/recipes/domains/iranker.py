@@ -63,20 +63,11 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(
             replace(pl.needs.QUESTION, meaning="a query, or what a user had and likes"),
-            pl.needs.NeededColumn(
-                "gold",
-                "any",
-                (["lions.md"], {"lions.md": 2}, ["lions.md"]),
-                "the relevant candidates: ids of records, names of files, or their grades",
+            replace(
+                pl.needs.GOLD,
                 otherwise="a file of judgements names them: --env \"eliminate(qrels='FILE')\"",
             ),
-            pl.needs.NeededColumn(
-                "items",
-                "any",
-                (["lions.md", "boss of deci is mema", "heir of tiru is soro"],),
-                "the candidates of the row: ids of documents, texts, or records with id and text",
-                otherwise="the documents that BM25 finds for the query are its candidates",
-            ),
+            pl.needs.CANDIDATES,
         ),
         places=(
             pl.needs.NeededPlace(

@@ -55,11 +55,8 @@ CARD = pl.Card(
                 pl.needs.QUESTION,
                 meaning="what a user writes: a query, a wish, or the items that they had",
             ),
-            pl.needs.NeededColumn(
-                "gold",
-                "any",
-                (["lions.md"], {"lions.md": 2}, ["lions.md"]),
-                "the relevant documents or items: ids of records, names of files, or their grades",
+            replace(
+                pl.needs.GOLD,
                 otherwise="a file of judgements names them: --env \"query(qrels='FILE')\"",
             ),
             pl.needs.NeededColumn(

@@ -193,6 +193,11 @@ def check_action(task: pl.Task) -> None:
             f"task {task.id!r}: the box is {box!r}; write [left, top, right, bottom], in pixels of the "
             "screen"
         )
+    if action == "click" and max(box) <= 1:
+        raise pl.UserError(
+            f"task {task.id!r}: the box is {box!r}, which are shares of the screen; multiply them by its "
+            "width and height in pixels"
+        )
 
 
 def is_numbers(given: Any, n: int) -> bool:

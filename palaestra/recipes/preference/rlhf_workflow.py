@@ -70,12 +70,10 @@ CARD = pl.Card(
                 inert=None,
                 otherwise="a judge, or the run's own reward",
             ),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "judge",
                 "judge",
                 "compares every two replies to a prompt",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="a reward model, or the run's own reward",
             ),
         ),

@@ -87,12 +87,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "bench writer",
                 "bench",
                 "lists test points and writes stimuli for them",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="stimuli are random, or every value where the inputs have few bits",
             ),
         ),

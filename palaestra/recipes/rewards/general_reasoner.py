@@ -55,12 +55,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "verifier",
                 "verifier",
                 "thinks and says whether an answer is equivalent to the reference",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
             ),
         ),
         shows="part/pass",

@@ -49,12 +49,10 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(pl.needs.PROMPT, pl.needs.CHOSEN, pl.needs.REJECTED),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "writer",
                 "writer",
                 "writes judgements that doubt their first verdict, of which the right ones are imitated",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the run is reinforcement learning alone",
             ),
         ),

@@ -62,12 +62,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "writer",
                 "writer",
                 "writes a prompt and the constraints that were added to it in its own words",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="a pattern puts them behind the prompt",
             ),
         ),

@@ -73,12 +73,10 @@ CARD = pl.Card(
             ),
         ),
         models=tuple(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "miner of keys",
                 argument,
                 "names the keys of records without `keys`",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise=otherwise,
             )
             for argument, otherwise in (

@@ -57,12 +57,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "judge",
                 "judge",
                 "rates a query against the reference",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the reward is without the judge's term",
             ),
         ),

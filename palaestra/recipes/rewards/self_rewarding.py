@@ -44,12 +44,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "judge",
                 "judge",
                 "says whether a reply is right, without a reference",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="a frozen copy of the start judges, as in the paper",
             ),
         ),

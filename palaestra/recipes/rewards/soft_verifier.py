@@ -54,12 +54,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "verifier",
                 "verifier",
                 "says whether the last line of a reply agrees with the reference",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
             ),
         ),
         shows="part/judge",

@@ -11,16 +11,24 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from torch import Tensor
 
+from palaestra.attempts import DraftCounts
+from palaestra.chat.dialect import Chat
 from palaestra.context import Engine, Rewrite
 from palaestra.engines import select
+from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
+from palaestra.models.files import read_tokenizer
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load
 from palaestra.models.lora import LoRA
+from palaestra.models.model import NO_BOUND
 from palaestra.models.threads import use_threads
-from palaestra.rollout.privileged import reader
+from palaestra.models.vocabulary import Spelling, Tokenizes
+from palaestra.rollout.privileged import Reader
 from palaestra.run.faces.situation import RunSituation
 from palaestra.run.measuring import measure
+from palaestra.services.chat.named import is_endpoint, scoring_from_text
+from palaestra.services.chat.scoring import Scorer
 from palaestra.types import Batch, Groups, Need, Outputs, Signals
 
 if TYPE_CHECKING:
@@ -41,12 +49,20 @@ class RunModels(RunSituation):
 
     engines: dict[str, Engine] = field(init=False, repr=False, compare=False, default_factory=dict)
     versions: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+    # endpoints that stand for models, by reference name
+    scorers: dict[str, Scorer] = field(init=False, repr=False, compare=False, default_factory=dict)
+    dialects: dict[str, Chat] = field(init=False, repr=False, compare=False, default_factory=dict)
     # of references that move: the steps that their models are of, the oldest first
     held: dict[str, dict[str, int]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
     def model(self, name: str) -> Model:
+        if name in self.scorers:
+            raise UserError(
+                f"{name!r} is an endpoint, which says how likely tokens are; here a model of a folder is "
+                "needed"
+            )
         try:
             return self.models[name]
         except KeyError:
@@ -60,10 +76,32 @@ class RunModels(RunSituation):
 
     def reference(self, name: str, source: str) -> None:
         """Adds a frozen model: a copy of the run's model `source` as it is at the call, else the
-        one of that name or folder.
+        one of that name or folder, or an endpoint that says how likely tokens are.
         """
+        if is_endpoint(source):
+            endpoint = scoring_from_text(source, name)
+            if endpoint.tokenizer:
+                self.dialects[name] = Chat(read_tokenizer(endpoint.tokenizer))
+            dialect = self.dialect(name if endpoint.tokenizer else "policy")
+            self.scorers[name] = Scorer(endpoint, lambda i: dialect.decode([i]))
+            return
         self.models[name] = frozen_copy(self.models.get(source) or self.load(source))
         use_threads(self.models.values())
+
+    def dialect(self, name: str) -> Chat:
+        """How a model's prompts are written. An endpoint whose tokenizer is not named has the policy's."""
+        if name in self.scorers and name not in self.dialects:
+            return self.dialect("policy")
+        if name not in self.dialects:
+            model = self.model(name)
+            self.dialects[name] = Chat(model.tokenizer, model.places, model.sight)
+        return self.dialects[name]
+
+    def spelling(self, name: str) -> Tokenizes:
+        """A model with its tokenizer, or that of an endpoint."""
+        if name in self.scorers:
+            return Spelling(self.dialect(name).tokenizer, self.scorers[name].client.settings.url)
+        return self.model(name)
 
     def load(self, name: str, lora: LoRA | None = None) -> Model:
         """A further model, of the policy's dtype and on its device."""
@@ -98,6 +136,16 @@ class RunModels(RunSituation):
         """Tokens all engines have sampled, evaluations and other processes included."""
         engines = tuple(self.engines.values())  # another thread may ask while one is made
         return sum(e.sampled_tokens for e in engines) + self.carrier.counts.sampled_tokens
+
+    @property
+    def draft_counts(self) -> DraftCounts:
+        """Of all engines, other processes included."""
+        total = DraftCounts()
+        for engine in tuple(self.engines.values()):
+            if isinstance(engine, OwnEngine):
+                total.add(engine.draft_counts)
+        total.add(self.carrier.counts.drafts)
+        return total
 
     @property
     def engine_seconds(self) -> float:
@@ -141,9 +189,8 @@ class RunModels(RunSituation):
         privileged: Mapping[str, Rewrite] = NOTHING,
     ) -> Signals:
         ctx = cast("Context", self)
-        readers = {
-            k: reader(ctx, rewrite, self.model(k).context) for k, rewrite in privileged.items()
-        }
+        room = lambda name: NO_BOUND if name in self.scorers else self.model(name).context
+        readers = {k: Reader(ctx, rewrite, room(k)) for k, rewrite in privileged.items()}
         return measure(self, groups, needs, readers)
 
     def phase(self, name: str) -> AbstractContextManager[None]:

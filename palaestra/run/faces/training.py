@@ -12,6 +12,7 @@ from torch import Tensor
 
 from palaestra.context import Engine, Learns
 from palaestra.engines import select
+from palaestra.models.heap import give_back
 from palaestra.models.load import load_heads
 from palaestra.models.master import Optimizer
 from palaestra.run.cases import dump_case
@@ -73,7 +74,9 @@ class RunTraining(RunModels):
         """`update.backward` on a model of this process; what moves each token is kept."""
         model, run = self.model(name), self.forward(name, objective.needs)
         run = self.moves.setdefault(name, TokenMoves()).watch(run)
-        return backward(run, objective, batch.to(model.device), budget, model.packs)
+        metrics = backward(run, objective, batch.to(model.device), budget, model.packs)
+        give_back(model)  # what activations took, for the optimiser
+        return metrics
 
     def dump(self, name: str, learner: Learns, batch: Batch, metrics: Mapping[str, float]) -> None:
         """Writes what is needed to see a failed update again."""

@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from palaestra.errors import Fault, UserError
@@ -31,6 +31,7 @@ from palaestra.types import ChatRequest, Meter, Reply, rng_of, stage
 if TYPE_CHECKING:
     from palaestra.context import Context
 
+T = TypeVar("T")
 RETRY_STATUSES = (408, 409, 425, 429)  # and every 5xx
 # what not every server takes
 EXTRAS = ("top_p", "response_format", "logprobs", "top_logprobs", "seed")
@@ -107,7 +108,7 @@ class EndpointClient:
 
     async def _fetch(self, request: ChatRequest, digest: str) -> Reply:
         try:
-            reply = await self._tried(request, digest)
+            reply = await self.tried(lambda: self._once(request), digest)
         except Fault as fault:
             self.meter.count_fault(fault.cause)
             raise
@@ -117,13 +118,14 @@ class EndpointClient:
             self.cache.put(digest, reply)
         return reply
 
-    async def _tried(self, request: ChatRequest, digest: str) -> Reply:
+    async def tried(self, once: Callable[[], Awaitable[T]], digest: str) -> T:
+        """What `once` returns, tried again as long as it raises `Again`; see the module."""
         attempt = 0
         while True:
             try:
-                reply = await self._once(request)
+                answer = await once()
                 self.failed = 0
-                return reply
+                return answer
             except Again as again:
                 self.failed += 1
                 wait = (
@@ -143,15 +145,28 @@ class EndpointClient:
         """One attempt; the endpoint is asked again without the extras that it refuses."""
         without = self.refused
         asked = body_of(request, self.settings.model, without)
-        status, headers, body = await self._sent(asked)
+        status, headers, body = await self.send(asked)
         while more := refused_extras(status, body, without) - without:
             without |= more
             before, asked = asked, body_of(request, self.settings.model, without)
             if asked == before:
                 break
-            status, headers, body = await self._sent(asked)
+            status, headers, body = await self.send(asked)
         if status == 200:
             self.refused |= without
+        self.check_status(status, headers, body)
+        try:
+            reply = read_reply(body, request.choices)
+        except ValueError as error:
+            raise Again("chat-garbage", f"no chat completion: {str(error)[:EXCERPT]}") from None
+        self.meter.spend(reply, self.settings.prices)
+        if request.choices and reply.choices is None and self.shows_choices:
+            raise Again("chat-garbage", "a reply without the log-probabilities that others had")
+        self.shows_choices = self.shows_choices or reply.choices is not None
+        return reply
+
+    def check_status(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Raises Again, UserError or Fault for an answer that is none; see the module."""
         excerpt = self._clean(body.decode("utf-8", "replace"))[:EXCERPT]
         if status in RETRY_STATUSES or status >= 500:
             wait = retry_after(headers.get("retry-after", ""))
@@ -166,17 +181,11 @@ class EndpointClient:
             )
         if status != 200:
             raise Fault("chat-refused", f"{self.settings.url} answers {status}: {excerpt}")
-        try:
-            reply = read_reply(body, request.choices)
-        except ValueError as error:
-            raise Again("chat-garbage", f"no chat completion: {str(error)[:EXCERPT]}") from None
-        self.meter.spend(reply, self.settings.prices)
-        if request.choices and reply.choices is None and self.shows_choices:
-            raise Again("chat-garbage", "a reply without the log-probabilities that others had")
-        self.shows_choices = self.shows_choices or reply.choices is not None
-        return reply
 
-    async def _sent(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
+    async def send(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and body of one attempt. Raises Again for one that failed on the way, and
+        Fault "chat-budget".
+        """
         key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         async with self._door():

@@ -18,6 +18,7 @@ from palaestra.context import Source
 from palaestra.errors import UserError
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.local import LocalModel
+from palaestra.services.chat.scoring import ScoringEndpoint
 from palaestra.services.chat.transcript import ReplyTranscript
 from palaestra.suggest import no_setting
 
@@ -47,11 +48,40 @@ def client_from_text(text: str, name: str) -> tuple[Source, str]:
     return LocalModel(name), given
 
 
+def is_endpoint(text: str) -> bool:
+    """Whether a text names an endpoint, rather than a model's folder."""
+    return ENDPOINT.fullmatch(text.strip()) is not None
+
+
+def scoring_from_text(text: str, name: str) -> ScoringEndpoint:
+    """The endpoint that a text names, as one that says how likely given tokens are; beside the fields
+    of `Endpoint` it takes `tokenizer`, a folder.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    settings = _settings(text, name, ("tokenizer",))
+    tokenizer = str(settings.pop("tokenizer", ""))
+    return ScoringEndpoint(_made(settings, text, name), tokenizer)
+
+
 def _endpoint(text: str, name: str) -> Endpoint:
-    known = [f.name for f in fields(Endpoint)]
+    return _made(_settings(text, name), text, name)
+
+
+def _made(settings: dict[str, Any], text: str, name: str) -> Endpoint:
+    try:
+        return Endpoint(**settings)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name}={text}: {error}") from None
+
+
+def _settings(text: str, name: str, more: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The settings of an endpoint by name; `more` are those of whom it serves."""
+    known = [*(f.name for f in fields(Endpoint)), *more]
     wrong = f"{name}={text} cannot be read; write {FORM}"
     try:
-        call = ast.parse(text, mode="eval").body
+        call = ast.parse(text.strip(), mode="eval").body
         if not isinstance(call, ast.Call) or len(call.args) > 2:
             raise UserError(wrong)
         first = {known[i]: _value(x) for i, x in enumerate(call.args)}
@@ -66,10 +96,7 @@ def _endpoint(text: str, name: str) -> Endpoint:
     settings: dict[str, Any] = first | named
     if not isinstance(settings.get("url"), str) or not settings["url"]:
         raise UserError(f"{name}={text} has no url; write {FORM}")
-    try:
-        return Endpoint(**settings)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{name}={text}: {error}") from None
+    return settings
 
 
 def _value(node: ast.expr) -> Any:

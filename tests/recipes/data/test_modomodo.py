@@ -138,13 +138,15 @@ def test_what_is_chosen(context, choose):
 def test_the_program_scores_pilots_by_domain_and_trains_with_what_it_chose(tmp_path):
     """Two pilots at their smallest."""
     small = pl.vary(
-        pl.recipe("grpo"), collect=pl.links(pl.Sample(n=2), pl.Score()), schedule=pl.Schedule(prompts=2, steps=1)
+        pl.recipe("grpo"), collect=pl.links(pl.Sample(n=4), pl.Score()), schedule=pl.Schedule(prompts=4, steps=1)
     )
-    pipeline = modomodo.build(domains=2, recipe=small)
+    pipeline = modomodo.build(domains=2, recipe=small, repeats=2)
     pipeline = pl.override(pl.override(pipeline, "rl.tasks", 4), "rl.samples", 2)
     run = pl.train(pipeline, task="chain(modulo=7)+chain(modulo=9)", out=tmp_path / "run", evaluate=4, quiet=True)
     found = run.summary
-    assert len(found["pilots"]) == 3 and all(0 <= p["score"] <= 1 for p in found["pilots"])
+    ends = [found["parts"][f"pilot {i}"]["weights_sha256"] for i in range(6)]
+    assert len(set(ends)) == 6, "a repeat is a run of its own"
+    assert len(found["pilots"]) == 6 and all(0 <= p["score"] <= 1 for p in found["pilots"])
     assert sum(found["weights"]) == pytest.approx(1) and 0 <= found["accuracy_after"]["mean"] <= 1
 
 

@@ -42,7 +42,7 @@ def group_of(*totals, facts=None, muted=None, lengths=None):
 
 
 def test_losses_by_name_are_no_rows_of_the_literature():
-    assert len(LOSSES) == 16 and len(catalogue.rows()) == 221
+    assert len(LOSSES) == 22 and len(catalogue.rows()) == 221
     assert not {e.id for e in catalogue.rows()} & set(LOSSES)
     assert all(not catalogue.entry_of(name).claim for name in LOSSES)
 
@@ -87,6 +87,47 @@ def test_the_baseline_of_reinforce_plus_plus():
     std = np.std([0.5] * 2 + [-0.5] * 2 + [0] * 4, ddof=1)
     assert found == [[near([0.5 / std] * 2), near([-0.5 / std] * 2)], [near([0, 0]), near([0, 0])]]
     assert pl.objective.Scaled(pl.KL("k2", reduce="tokens"), 0.01) in recipe.learners["policy"].objective.parts
+
+
+def test_opo_weighs_a_groups_rewards_by_length():
+    """Rewards 1, 0, 0 of lengths 1, 3, 4: b = 1/8. Equal lengths give a group's mean, a group of one gives 0."""
+    given = [group_of(1, 0, 0, lengths=[1, 3, 4]), group_of(1, 0), group_of(1)]
+    credit = pl.recipe("opo").learners["policy"].credit
+    examples, _ = credit(given, [], {})
+    assert [float(e.columns["advantage"][1]) for e in examples] == near([0.875, -0.125, -0.125, 0.5, -0.5, 0])
+
+
+def test_otb_weighs_them_by_the_gradient_so_far():
+    """pi .5, .8 and .25, sums of squares .5, .7 and .3: W = .5, .6 and .8, so b_1 = .5 / 1.3; the second token is alone."""
+    group = [
+        {"reward": 1, "length": 2, "policy_logp": np.log([0.5, 0.8]).tolist(), "policy_collision": [0.5, 0.7]},
+        {"reward": 0, "length": 1, "policy_logp": [float(np.log(0.25))], "policy_collision": [0.3]},
+    ]
+    b = 0.5 / 1.3
+    for alone, last in (("own", 0.0), ("zero", 1.0)):
+        found = explain(pl.recipe("otb", alone=alone), [group])["advantages"][0]
+        assert found == [near([1 - b, last]), near([-b])]
+    single = explain(pl.recipe("otb", alone="zero"), [group[:1]])["advantages"][0]
+    assert single == [near([0, 0])]
+
+
+def test_the_sum_of_squares_that_otb_reads_is_the_models(context):
+    ctx = context("chain")
+    task = ctx.bench.tasks.task("train", 0)
+    group = asyncio.run(pl.Sample(n=1, max_tokens=4)(ctx, (0,), Group(task=task)))
+    found = ctx.measure([group], (("policy", "collision"), ("policy", "vocab_logp")))[0][0][0]
+    on = group.episodes[0].rows[0].view().trained_T
+    assert found["policy_collision"][on] == near((np.exp(found["policy_vocab_logp"][on]) ** 2).sum(1))
+
+
+def test_gpg_makes_up_for_groups_that_teach_nothing():
+    """(1, 0) and (1, 1): four answers, two of a group that differs, three whose reward is not 0."""
+    for count, scale in (("groups", 2.0), ("rewards", 4 / 3)):
+        found = explain(pl.recipe("gpg", count=count), [rows(1, 0), rows(1, 1)])["advantages"]
+        assert found == [near([scale / 2, -scale / 2]), near([0, 0])]
+    silent = explain(pl.recipe("gpg"), [rows(1, 1)])["advantages"][0]
+    assert silent == near([0, 0])
+    assert pl.recipe("gpg").learners["policy"].objective == pl.Reinforce(reduce="tokens")
 
 
 def test_remax_compares_with_the_greedy_answer():

@@ -110,3 +110,71 @@ def test_turns_are_paid_at_their_ends_and_the_tokens_of_others_not_trained(conte
         assert len(said) == e.facts["turns"] and all(s.policy == "policy" for s in said)
         heard = "".join(s.text for s in e.rows[0].segments if not s.trained)
         assert str(group.task.meta["wanted"]) not in heard.split("at ")[0]
+
+
+# ---- imitation, and environments of a user's own
+
+
+def test_a_program_that_knows_the_record_is_imitated():
+    parts = ask_to_act.build(shown=7, turns=9).parts
+    assert list(parts) == ["shown", "rl"] and parts["shown"].runnable.schedule.steps == 7
+    show = parts["shown"].runnable.collect.links[0]
+    assert show.room.turns == 9 and isinstance(ask_to_act.build(), pl.Recipe)
+    with pytest.raises(UserError, match="shown"):
+        ask_to_act.build(shown=-1)
+
+
+def test_what_is_shown_ends_with_the_object_at_its_goal(context, small):
+    ctx = context("lookalikes")
+    show = ask_to_act.ShowRooms(room=pl.worlds.AskingRoom(turns=8))
+    for i in range(4):
+        group = asyncio.run(show(ctx, ("k", i), pl.Group(task=LookalikeTasks().task("train", i))))
+        (e,) = group.episodes
+        assert e.status == "finished" and e.facts["correct"] and e.facts["asked_idle"] == 0
+        assert all(s.author == "demonstration" for s in e.rows[0].segments if s.trained)
+
+
+def test_too_few_turns_to_show_anything_are_refused(context, small):
+    show = ask_to_act.ShowRooms(room=pl.worlds.AskingRoom(turns=3))
+    with pytest.raises(UserError, match="needs 5 turns there; raise turns, which is 3"):
+        asyncio.run(show.check_start(context("lookalikes")))
+
+
+ENVIRONMENT = """
+from palaestra.types import Ask, Frame, Message
+
+class Doors:
+    seats, solved = ("agent", "user"), 1.0
+
+    def reset(self, task, key):
+        return Frame(state="go", asks=(Ask(seat="agent", say=(Message(role="user", content="open it"),)),))
+
+    def step(self, state, acts, key):
+        if state == "go":
+            wish = Message(role="system", content="You mean door 2.")
+            ask = Ask(seat="user", say=(wish, Message(role="user", content="which " + acts[0].text[:1])))
+            return Frame(state="asked", asks=(ask,))
+        if state == "asked":
+            return Frame(state="end", asks=(Ask(seat="agent", say=(Message(role="tool", content=acts[0].text),)),))
+        return Frame(state="over", pay={("agent", ""): 1.0})
+"""
+
+
+def test_an_environment_of_ones_own_has_a_user_whom_a_model_plays(tmp_path):
+    """Two turns: 1 of the environment + .2 - 2 x .01 = 1.18."""
+    (tmp_path / "doors.py").write_text(ENVIRONMENT)
+    env = f"{tmp_path}/doors.py:Doors"
+    alone = lambda **given: pl.train(
+        pl.vary(ask_to_act.build(exam=0, samples=2, **given), schedule=pl.Schedule(prompts=2, steps=1)),
+        env=env, out=tmp_path / f"run{len(given)}", evaluate=0, quiet=True, max_tokens=4,
+    )  # fmt: skip
+    with pytest.raises(UserError, match="give user="):
+        alone()
+    user = pl.Scripted(lambda request: "the second", name="user")
+    with pytest.raises(UserError, match="give judge=, or useful=0"):
+        alone(user=user)
+    alone(user=user, judge=pl.Scripted(lambda request: "YES", name="judge"), turns=4)
+    log = (tmp_path / "run3" / "metrics.jsonl").read_text().splitlines()
+    step = next(row for row in map(json.loads, log) if "reward" in row)
+    parts = {k: step[k] for k in ("part/earned", "part/useful", "part/over")}
+    assert step["reward"] == near(1.18) and parts == near({"part/earned": 1, "part/useful": 0.2, "part/over": 0})

@@ -270,6 +270,7 @@ def test_points_are_moved_by_the_size_of_the_screen(context):
         (own_screen((64, 90), (10, 20, 65, 60)), r"64 x 90 pixels, and the box \[10, 20, 65, 60\] reaches beyond it"),
         (own_screen((64, 90), (40, 60, 10, 20)), r"write \[left, top, right, bottom\]"),
         (own_screen((64, 90), (10, 20, 40)), r"write \[left, top, right, bottom\]"),
+        (own_screen((64, 90), (0.1, 0.2, 0.3, 1)), "which are shares of the screen; multiply them"),
         (own_screen((64, 90), action="tap"), "the action is 'tap'"),
         (own_screen((64, 90), scale=[0, 1]), "scale is .* two numbers above 0"),
         (own_screen((64, 90), screen_size=[64]), "screen_size is .* two numbers above 0"),

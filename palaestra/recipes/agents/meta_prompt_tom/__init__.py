@@ -74,12 +74,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "judge",
                 "judge",
                 "measures the traits of a text, and says what to change",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="four rules measure a text, and say which trait is off",
             ),
             pl.needs.NeededModel(

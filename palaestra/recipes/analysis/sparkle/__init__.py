@@ -92,12 +92,10 @@ CARD = pl.Card(
         ),
         models=(
             replace(pl.studies.BASE, otherwise="the model is measured alone"),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "annotator",
                 "annotator",
                 "writes plans, knowledge and sub-problems that rows do not have",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the columns of the data alone count",
             ),
         ),

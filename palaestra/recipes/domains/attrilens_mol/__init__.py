@@ -88,12 +88,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "guide",
                 "guide",
                 "drafts the favourable intervals of descriptors, once",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="they are those of the training molecules with the favourable answer, or a file's",
             ),
         ),

@@ -78,28 +78,17 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(
             replace(pl.needs.QUESTION, meaning="a query"),
-            pl.needs.NeededColumn(
-                "gold",
-                "any",
-                (["lions.md"], {"lions.md": 2}, ["lions.md"]),
-                "the relevant passages or documents: ids of records, names of files, or their grades",
+            replace(
+                pl.needs.GOLD,
                 otherwise="a file of judgements names them: --env \"listwise(qrels='FILE')\"",
             ),
-            pl.needs.NeededColumn(
-                "items",
-                "any",
-                (["lions.md", "boss of deci is mema", "heir of tiru is soro"],),
-                "the candidates of the row: ids of documents, texts, or records with id and text",
-                otherwise="the documents that BM25 finds for the query are its candidates",
-            ),
+            pl.needs.CANDIDATES,
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "large reranker",
                 "large",
                 "ranks the first passages in one call, and is not trained",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
             ),
             pl.needs.NeededModel(
                 "small reranker",

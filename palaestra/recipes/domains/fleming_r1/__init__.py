@@ -68,20 +68,16 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "teacher",
                 "teacher",
                 "writes the chains of thought that are imitated first; it is shown the answer",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the column `demonstration` is imitated, or the facts of the graph in order",
             ),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "checker",
                 "checker",
                 "answers problems that the policy fails at, so that wrong labels are not mined",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="labels are believed",
             ),
         ),

@@ -46,12 +46,10 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "partner",
                 "partner",
                 "plays every role beside the model, in all combinations",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the model and the players made of word vectors play",
             ),
         ),

@@ -44,12 +44,10 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "writer",
                 "writer",
                 "writes the games",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="games of the problem are played: those of a file, or of a grammar",
             ),
         ),

@@ -57,12 +57,10 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "partner",
                 "partner",
                 "plays the other seats in games of its own, answering at once",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the partners are the best plan's player, where the game has one, and random actions",
             ),
         ),

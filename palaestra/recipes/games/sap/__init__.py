@@ -40,20 +40,16 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "proposer",
                 "proposer",
                 "proposes the strategies of the built-in game",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="they are drawn from the space, or are those of the file",
             ),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "recogniser",
                 "recogniser",
                 "names the opponent's strategy from its games",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the most frequent features decide in the built-in game, and in another one the "
                 "model that plays is asked",
             ),

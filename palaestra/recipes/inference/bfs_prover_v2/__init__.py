@@ -84,12 +84,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "planner",
                 "planner",
                 "splits a theorem into subgoals, in words that the kernel reads",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="with kernel=own a rule splits conjunctions and cases; with coq a theorem is "
                 "searched whole",
             ),

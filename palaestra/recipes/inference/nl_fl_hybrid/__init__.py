@@ -51,20 +51,16 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(pl.needs.PROMPT, pl.needs.ANSWER),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "formaliser",
                 "formaliser",
                 "rewrites the question as an existence problem and writes that in SMT-LIB",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the run's own model writes it",
             ),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "prover",
                 "prover",
                 "reasons on the question and its statement",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the run's own model reasons",
             ),
         ),

@@ -47,20 +47,16 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "miner",
                 "miner",
                 "writes rules as Python, which run in the sandbox",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="rules are induced by the program alone",
             ),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "world model",
                 "predictor",
                 "says whether an action will work, before the rules do",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="every action is expected to work unless a rule forbids it",
             ),
         ),

@@ -79,12 +79,10 @@ CARD = pl.Card(
         policy=False,
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "weighs the actions of a state",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 when={"advice": ("model",)},
             ),
         ),

@@ -77,27 +77,21 @@ CARD = pl.Card(
         policy=False,
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "writes programs, and functions and judgments unless others do",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
             ),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "reporter",
                 "reporter",
                 "judges from poses whether a task is done, and reports",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the one that is asked for programs",
             ),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "co-planner",
                 "helper",
                 "writes functions that a program calls and does not define, and answers what it asks in words",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the one that is asked for programs",
             ),
         ),

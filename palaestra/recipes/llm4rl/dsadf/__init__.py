@@ -91,12 +91,10 @@ CARD = pl.Card(
         policy=False,
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "plans errands and picks actions, as JSON",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 when={"gate": ("lcb", "mean", "slow")},
             ),
         ),

@@ -69,12 +69,10 @@ CARD = pl.Card(
         policy=False,
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "turns an instruction into guidance",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 when={"advice": ("model",)},
             ),
         ),

@@ -64,12 +64,10 @@ CARD = pl.Card(
         policy=False,
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "scores headlines for sentiment and risk",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the scores of the file, columns sentiment and risk; a file with headlines alone is "
                 "refused",
                 when={"scores": ("news",)},

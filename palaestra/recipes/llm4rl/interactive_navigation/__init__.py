@@ -67,27 +67,21 @@ CARD = pl.Card(
         policy=False,
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "plans a tree of calls, as JSON, and advises and edits unless others do",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
             ),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "advisor",
                 "advisor",
                 "says at an event whether to continue, repair or replan",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the one that is asked for plans",
             ),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "arborist",
                 "arborist",
                 "edits the tree",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the one that is asked for plans",
             ),
         ),

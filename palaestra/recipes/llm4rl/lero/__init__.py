@@ -58,12 +58,10 @@ CARD = pl.Card(
         policy=False,
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "writes candidates: a reward and features, as JSON",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 when={"writer": ("model",)},
             ),
         ),

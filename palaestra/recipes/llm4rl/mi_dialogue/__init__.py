@@ -85,12 +85,10 @@ CARD = pl.Card(
         policy=False,
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "chooses acts in an arm of its own, and writes the acts of some dialogues",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="there is no such arm, and dialogues are acts alone",
             ),
         ),

@@ -71,12 +71,10 @@ CARD = pl.Card(
         policy=False,
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "writes the plan, as JSON",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 when={"graph": ("movement", "contact")},
             ),
         ),

@@ -71,21 +71,17 @@ CARD = pl.Card(
         policy=False,
         columns=(),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "writes stages, and their rewards unless `writer` does, as JSON",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 when={"rewards": ("staged", "steps")},
             ),
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "reward model",
                 "writer",
                 "writes the rewards of the stages, as JSON",
-                inert=None,
                 otherwise="the one that is asked for the stages",
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
             ),
         ),
         places=(

@@ -114,12 +114,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "language model",
                 "asked",
                 "scores conversations so far, and states a probability of its own",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the two scores are 0.5, and the arms that need them are left out",
             ),
         ),

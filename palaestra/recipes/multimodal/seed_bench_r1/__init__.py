@@ -115,12 +115,10 @@ CARD = pl.Card(
             replace(pl.needs.DEMONSTRATION, otherwise="the arm sft cannot be run"),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "judge",
                 "judge",
                 "says which option a thought supports",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                 otherwise="the option counts that the thought names last and does not deny, a rough measure",
             ),
         ),

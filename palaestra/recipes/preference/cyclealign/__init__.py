@@ -78,12 +78,10 @@ CARD = pl.Card(
             ),
         ),
         models=(
-            pl.needs.NeededModel(
+            pl.needs.chat_model(
                 "judge",
                 "judge",
                 "ranks replies from a prompt with demonstrations",
-                inert=None,
-                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
             ),
         ),
         shows="part/changed",

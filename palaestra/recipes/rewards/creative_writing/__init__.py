@@ -59,12 +59,10 @@ CARD = pl.Card(
                 otherwise="a frozen copy of the start judges",
             ),
             *(
-                pl.needs.NeededModel(
+                pl.needs.chat_model(
                     role,
                     role,
                     meaning,
-                    inert=None,
-                    example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
                     otherwise="the judge's model does",
                 )
                 for role, meaning in (
