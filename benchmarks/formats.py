@@ -27,16 +27,17 @@ BATCHES = (1, 8, 32)
 def measure(work: Work, pairs: int, parts: Parts) -> dict[str, Any]:
     """Medians over interleaved repetitions, in seconds of the clock and of the processor."""
     kinds = [kind.partition(" ")[0] for kind in formats_here()]
-    parts.expect(len(BATCHES) * pairs)
+    parts.expect(len(BATCHES) * pairs + 1)
     policy = load(work.model, dtype=work.dtype, device=work.device)
     policy.eos = frozenset()
     engines = {kind: OwnEngine(policy, dtype=_format(kind)) for kind in ("", *kinds)}
     batches = [by_batch(policy, engines, n, work.max_tokens, pairs, parts) for n in BATCHES]
-    return {
-        "batches": batches,
-        "copy_seconds": {kind: copy_seconds(e) for kind, e in engines.items()},
-        "gaps": {kind: gaps(policy, engines[kind], work.max_tokens) for kind in kinds},
-    }
+    once = parts.rounds("copies and log-probs", 1, warm=False)
+    for _ in once:
+        seconds = {kind: copy_seconds(e) for kind, e in engines.items()}
+        near = {kind: gaps(policy, engines[kind], work.max_tokens) for kind in kinds}
+        once.put({"copy_seconds": seconds, "gaps": near})
+    return {"batches": batches, **once.found[0]}
 
 
 def _format(kind: str) -> Format:
