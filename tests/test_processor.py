@@ -25,7 +25,10 @@ def flags(tmp_path, monkeypatch):
         (X86.format("avx512f avx512_bf16"), ["AVX2", "AVX-512", "AVX-512 bfloat16"], True),
         (X86.format("avx512f amx_bf16"), ["AVX2", "AVX-512"], False),  # no tiles
         (X86.format("amx_bf16 amx_tile"), ["AVX2", "AMX bfloat16"], True),
+        (X86.format("avx_vnni amx_int8 amx_tile"), ["AVX2", "AVX VNNI", "AMX int8"], False),
+        (X86.format("avx512f avx512_vnni"), ["AVX2", "AVX-512", "AVX-512 VNNI"], False),
         ("Features\t: fp asimd bf16\n", ["NEON", "NEON bfloat16"], True),
+        ("Features\t: fp asimd asimddp\n", ["NEON", "NEON dot products"], False),
         ("", [], False),
     ],
 )

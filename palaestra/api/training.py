@@ -288,10 +288,11 @@ def remarks(
     rate = setup.describe_rate(recipe, settings, runnable)
     idle = describe_idle_clip(settings, before, runnable)
     numbers = "" if dtype else setup.describe_numbers(settings)
+    apart = setup.describe_sampler(settings)
     lone = describe_lone_answers(runnable)
     late = setup.describe_schedules(settings, runnable)
     asked = setup.describe_instruction(settings, runnable)
-    return [line for line in (rate, numbers, idle, lone, late, asked) if line]
+    return [line for line in (rate, numbers, apart, idle, lone, late, asked) if line]
 
 
 def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:

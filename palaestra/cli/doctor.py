@@ -24,6 +24,7 @@ from palaestra.cli import gpus
 from palaestra.cli.train import read_settings
 from palaestra.cores import cores
 from palaestra.engines.company import check_company
+from palaestra.engines.formats import formats_here
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
 from palaestra.markdown import hide_folders
@@ -193,6 +194,7 @@ def machine() -> dict[str, Any]:
         "memory_mb": memory_mb(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "arithmetic": ", ".join(arithmetic()) or "unknown",
+        "sampling_dtypes": ", ".join(formats_here()) or "float32 alone",
         **rates(),
     }
 

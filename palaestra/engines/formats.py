@@ -67,6 +67,19 @@ def check_format(kind: str, device: str) -> None:
         )
 
 
+def formats_here() -> list[str]:
+    """What of the formats this machine multiplies, with how finely int8 rounds inputs."""
+    able: list[str] = []
+    for kind in filter(None, get_args(Format)):
+        try:
+            check_format(kind, "cpu")
+        except UserError:
+            continue
+        levels = f" (inputs of {2 * input_levels() + 1} levels)" if kind == "int8" else ""
+        able.append(kind + levels)
+    return able
+
+
 def _int8(weight: Tensor, bias: Tensor | None) -> Product:
     with _fbgemm():
         packed = torch.ops.quantized.linear_prepack(_quantised(weight), None)

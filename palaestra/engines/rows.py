@@ -34,13 +34,8 @@ Product = Callable[[Tensor], Tensor]  # [N, K] -> [N, M], row by row
 COUNTS = (*range(1, 34), 36, 40, 47, 48, 49, 63, 64, 65, 96, 100, 127, 128, 129, 192, 252, 255, 256)
 MANY = (512, 1000, 3000)  # rows of long prompts
 WORK = 2e9  # multiplications that a count may take to be tried; 33 rows are always tried
-CHOOSERS = (
-    "MKL_",
-    "ONEDNN_",
-    "DNNL_",
-    "FBGEMM_",
-    "ATEN_CPU_CAPABILITY",
-)  # of kernels, in the environment
+# of kernels, in the environment
+CHOOSERS = ("MKL_", "ONEDNN_", "DNNL_", "FBGEMM_", "ATEN_CPU_CAPABILITY")
 
 
 class RowRule(NamedTuple):

@@ -61,6 +61,13 @@ def gpus_of(spec: str) -> int:
     return settings.get("tp", 1) if make is VllmEngine else 1
 
 
+def samples_apart(spec: str) -> bool:
+    """Whether the own engine is to sample from copies of the weights in another dtype, and so from
+    another distribution than the trainer's.
+    """
+    return spec.startswith("own(") and bool(_read(spec)[1].get("dtype"))
+
+
 def factory(name: str) -> Callable[..., Engine]:
     """What makes the engine called `name`."""
     return pick("engines", name, ENGINES, lambda p: p.factory(Engine, "an engine"))

@@ -34,7 +34,7 @@ from palaestra.run.unmet import (
 )
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import INTERPRETER, TASK, Settings, flag_of
-from palaestra.settings.overrides import arguments, build, read_arguments
+from palaestra.settings.overrides import APART, arguments, build, read_arguments
 from palaestra.types import Player
 
 
@@ -145,6 +145,17 @@ def describe_numbers(settings: Settings) -> str:
     return (
         f"weights in bfloat16 ({why}): the sampler's log-probs are not quite the trainer's, see "
         f"mismatch_gap in the metrics{more}"
+    )
+
+
+def describe_sampler(settings: Settings) -> str:
+    """A line about an engine that samples from copies of the weights in fewer bytes; "" = it does not."""
+    if not select.samples_apart(settings.engine):
+        return ""
+    cap = f"at most {settings.tis:g}" if settings.tis else f"at most {APART:g} (--tis CAP)"
+    return (
+        f"--engine {settings.engine}: answers are sampled from rounded weights, evaluations too; "
+        f"importance weights, {cap}, correct the updates; see mismatch_kl and tis_capped in the metrics"
     )
 
 

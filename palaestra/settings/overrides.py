@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from palaestra import catalogue, values
 from palaestra.context import RewardFn, Runnable, Source
+from palaestra.engines.select import samples_apart
 from palaestra.errors import PalaestraError, UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.method import Recipe
@@ -22,6 +23,7 @@ from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.tasks.user_code import locate_error
 from palaestra.update import AdamW, AdamW8bit
 
+APART = 2.0  # cap of the importance weights where the engine samples apart and nobody names one
 SMOKE = {  # a recipe at its smallest, see `make_smallest`
     "schedule.prompts": 2,
     "draw.tasks": 8,
@@ -67,6 +69,7 @@ def build(
     rate: float = 0.0,
     embedded: bool = False,
     optim: str = "",
+    engine: str = "",
 ) -> Any:
     """The recipe of a method. An override that names an argument of its `build` goes there, the
     others into the value.
@@ -74,6 +77,8 @@ def build(
     `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap.
     `rate` > 0 is the learning rate of every learner, unless an override says otherwise. `embedded`:
     what the method makes of its own problem, see `embeds`. `optim`: another optimiser for every learner.
+    `engine`: what samples; where that is from another distribution and `tis` is 0, a cap of `APART`
+    corrects what the method leaves uncorrected.
     """
     takes = arguments(method)
     given, models = read_arguments(takes, {k: v for k, v in overrides.items() if k in takes})
@@ -81,7 +86,7 @@ def build(
     made = call_build(method, given, "embedded" if own else "build")
     made = change_parts(made, lambda r: add_models(r, models)) if models else made
     words = {k: v for k, v in overrides.items() if k not in takes}
-    return change_recipe(made, words, tis, rate, optim)
+    return change_recipe(made, words, tis, rate, optim, engine)
 
 
 def read_arguments(
@@ -148,11 +153,14 @@ def change_recipe(
     tis: float = 0.0,
     rate: float = 0.0,
     optim: str = "",
+    engine: str = "",
 ) -> Any:
     """A recipe with a correction, an optimiser, a rate and fields by their paths, in this order; see
     `build`.
     """
     recipe = change_parts(recipe, lambda r: add_tis(r, tis)) if tis else recipe
+    if engine and not tis and samples_apart(engine):
+        recipe = change_parts(recipe, lambda r: correct(r, engine))
     recipe = change_parts(recipe, lambda r: set_optimiser(r, optim)) if optim else recipe
     recipe = change_parts(recipe, lambda r: set_rate(r, rate)) if rate else recipe
     for path, given in overrides.items():
@@ -220,21 +228,16 @@ def recipe_of(settings: Settings) -> Any:
     """The recipe with the settings' overrides; models that are not small get a smaller learning
     rate.
     """
-    return build(
-        settings.recipe,
-        settings.set,
-        settings.tis,
-        settings.rate,
-        settings.embedded,
-        settings.optim,
-    )
+    s = settings
+    return build(s.recipe, s.set, s.tis, s.rate, s.embedded, s.optim, s.engine)
 
 
 def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     """A recipe that is a value, with what the settings say of it."""
     if not isinstance(recipe, Runnable):
         raise UserError(f"{recipe!r} is no recipe; give a method's name, recipe(...) or vary(...)")
-    return change_recipe(recipe, settings.set, settings.tis, settings.rate, settings.optim)
+    s = settings
+    return change_recipe(recipe, s.set, s.tis, s.rate, s.optim, s.engine)
 
 
 def whole_recipe(recipe: Any, settings: Settings) -> Any:
@@ -315,6 +318,21 @@ def set_rate(runnable: Any, rate: float) -> Any:
         n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in runnable.learners.items()
     }
     return replace(runnable, learners=learners)
+
+
+def correct(runnable: Any, engine: str) -> Any:
+    """A recipe whose learners all weight by pi / mu: by their own correction, else at most `APART`.
+
+    Raises:
+        UserError: it is a program, which importance weights do not reach.
+    """
+    if not isinstance(runnable, Recipe):
+        raise UserError(
+            f"--engine {engine} samples from another distribution than the trainer's, and this method "
+            "is a program of its own, whose objectives importance weights do not reach; use --engine own"
+        )
+    given = {n: l for n, l in runnable.learners.items() if isinstance(l.objective, TIS)}
+    return replace(runnable, learners={**add_tis(runnable, APART).learners, **given})
 
 
 def set_optimiser(runnable: Any, optim: str) -> Any:

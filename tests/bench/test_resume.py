@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-from benchmarks import ablation, busy, engine, memory, sandbox, scaling, step, trl, turns
+from benchmarks import ablation, busy, engine, formats, memory, sandbox, scaling, step, trl, turns
 from benchmarks.work import Work
 from palaestra.cli.main import main
 from palaestra.run import machine
@@ -115,6 +115,8 @@ def quick(monkeypatch):
     for module, names in {
         engine: {"load": loading["load"], "sample_seconds": lambda *_: 1.0, "_generate": lambda *_: 2.0}
         | {"OwnEngine": lambda *_, **__: SimpleNamespace(forget=lambda: None)},
+        formats: {"load": loading["load"], "sample": lambda *_: (1.0, 0.5, []), "copy_seconds": lambda e: 1.5}
+        | {"OwnEngine": lambda *_, **__: None, "gaps": lambda *_: {"gap": 0.1, "max": 0.2, "kl": 0.3, "capped": 0.4}},
         scaling: loading | {"time_steps": steps, "histories": lambda *_: (1.0, 2.0), "make_model": lambda *_: "m"},
         ablation: {"prepare_work": loading["prepare_work"], "time_rounds": ablations},
         memory: {"peaks": lambda *_: {"base": 1.0, "rollout": 2.0, "update": 3.0}},
@@ -153,6 +155,7 @@ class Worker:
 
 MEASURES = {
     "engine": lambda parts: engine.measure(Work(), 2, parts),
+    "formats": lambda parts: formats.measure(Work(), 2, parts),
     "scaling": lambda parts: scaling.measure(2, "cpu", parts),
     "ablation": lambda parts: ablation.measure(Work(), 2, parts),
     "memory": lambda parts: memory.measure(Work(), 2, parts),

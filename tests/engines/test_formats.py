@@ -132,6 +132,15 @@ def test_samplers_are_near_and_say_by_how_much(kind):
     assert float(d.abs().mean()) > 0 and 0 < k3 < {"float16": 1e-5, "bfloat16": 1e-3, "int8": 1e-3}[kind]
 
 
+@pytest.mark.smollm2
+@pytest.mark.parametrize("kind", HERE)
+def test_samplers_of_a_real_model_are_near(kind):
+    """SmolLM2: of int8 most of the distance comes from rounding inputs, some of whose numbers are large."""
+    model = load("smollm2", dtype="float32")
+    d = gaps(model, answers(OwnEngine(model, dtype=kind), n=4, tokens=12))
+    assert 0 < float((d.exp() - 1 - d).mean()) < {"float16": 1e-4, "bfloat16": 5e-3, "int8": 0.1}[kind]
+
+
 @needs_int8
 def test_copies_follow_the_weights():
     """After an update and `forget`, samples come from the weights of then; the model's own are untouched."""

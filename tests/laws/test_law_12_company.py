@@ -51,7 +51,11 @@ def sample(engine, waves, order):
 
 
 def engine(kind):
-    """`compact`, `module` as larger models and those of other shapes run, `wide` with sums over 1,280 numbers."""
+    """`compact`, `module` as larger models and those of other shapes run, `wide` with sums over 1,280 numbers, and
+    `int8` with sums of whole numbers.
+    """
+    if kind == "int8":
+        return OwnEngine(load("tiny"), dtype="int8")
     if kind == "wide":
         made = OwnEngine(build("llama", torch.float32, intermediate_size=1280, max_position_embeddings=512))
     else:
@@ -61,7 +65,7 @@ def engine(kind):
     return made
 
 
-KINDS = ["compact", "module", "wide"]
+KINDS = ["compact", "module", "wide"] + ["int8"] * ("fbgemm" in torch.backends.quantized.supported_engines)
 
 
 @pytest.mark.parametrize("kind", KINDS)
