@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.guides import rewards
+from benchmarks.guides import advice, maps, rewards
 from palaestra.store.checkpoint import write_atomic
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -20,6 +20,8 @@ STUDIES: Mapping[
     str, tuple[Callable[[], list[tuple[int, Any]]], Callable[..., Mapping[str, Any]]]
 ] = {
     "rewards": (rewards.cells, rewards.run_cell),
+    "advice": (advice.cells, advice.run_cell),
+    "maps": (maps.cells, maps.run_cell),
 }
 
 
