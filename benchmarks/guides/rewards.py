@@ -164,12 +164,12 @@ def run_cell(simulator: str, arm: str, seed: int) -> Mapping[str, Any]:
 
 def cells() -> list[tuple[int, tuple[str, str, int]]]:
     """All cells with their places in the queue: seed by seed, so that what is not finished is balanced.
-    Wrong guidance and potentials come after the others, and so does lid, of which the first seeds paid nothing in
-    any arm.
+    Potentials come later and wrong guidance after all others, and so does lid, of which the first seeds paid
+    nothing in any arm.
     """
-    later = lambda simulator, arm: arm in WRONG or arm == "potential" or simulator == "lid"
+    later = {"potential": 3} | dict.fromkeys(WRONG, SEEDS)
     return [
-        (seed + SEEDS * later(simulator, arm), (simulator, arm, seed))
+        (seed + (SEEDS if simulator == "lid" else later.get(arm, 0)), (simulator, arm, seed))
         for seed in range(SEEDS)
         for simulator in MAKE
         for arm in arms_of(simulator)
