@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,7 +118,7 @@ def run_cell(simulator: str, arm: str, seed: int) -> Mapping[str, Any]:
         free = map_of(simulator).places
         at = lambda r: free[np.abs(free - np.array(r.centre)).sum(1).argmin()]
         regions = [
-            SubgoalRegion(r.name, tuple(map(float, at(r))), r.radius, r.after)
+            replace(r, centre=tuple(map(float, at(r))))
             for r in exchange_coordinates(regions, words, key)
         ]
     ctx: Any = SimpleNamespace(budget={})
@@ -131,6 +132,11 @@ def run_cell(simulator: str, arm: str, seed: int) -> Mapping[str, Any]:
 
 
 def cells() -> list[tuple[int, tuple[str, str, int]]]:
+    """All cells with their places in the queue of all studies, those of the control after the others."""
+    place = lambda arm, seed: 10 + seed if arm == "shuffled" else 2 * seed
     return [
-        (2 * seed, (name, arm, seed)) for seed in range(SEEDS) for name in ROOMS for arm in ARMS
+        (place(arm, seed), (name, arm, seed))
+        for seed in range(SEEDS)
+        for name in ROOMS
+        for arm in ARMS
     ]
