@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.guides import advice, maps, rewards
 from benchmarks.guides.run import read_results
+from palaestra.control.language import columns_of
 from palaestra.markdown import fill_marks, table
 from palaestra.stats import Interval, bounded_interval, mean_interval
 
@@ -137,6 +138,46 @@ def drafts_table(cells: Cells) -> str:
     return table(rows, "simulator", *(f"draft {k + 1}" for k in range(rewards.DRAFTS)))
 
 
+def pays_for_going_on(simulator: str, number: int) -> bool:
+    """Whether a draft pays more than 0 for a step that does not end the game, in the games it was checked on."""
+    step, draft = rewards.search_of(simulator).words.step, rewards.draft_of(simulator, number)
+    games = rewards.sample_of(simulator)
+    own = columns_of(draft.reward, step.compute(games), step.declared).sum(-1)
+    goes_on = games["alive"] & ~games["over"]
+    return bool((own[:, 0][goes_on] > 1e-9).any())
+
+
+def ends_table(cells: Cells) -> str:
+    """Drafts of the games that a goal ends, by whether they pay for going on."""
+    rows: list[list[str]] = []
+    for simulator in rewards.LEFT:
+        none = values(cells, simulator, "none")
+        for pays in (False, True):
+            drafts = [k for k in range(rewards.DRAFTS) if pays_for_going_on(simulator, k) == pays]
+            row = [simulator, "some" if pays else "none", ", ".join(str(k + 1) for k in drafts)]
+            for arm in ("guide", "potential"):
+                told = values(cells, simulator, arm)
+                apart = [
+                    told[s] - none[s] for s in told if s in none and s % rewards.DRAFTS in drafts
+                ]
+                mean = (
+                    f"{'+' if np.mean(apart) > 5e-4 else ''}{number(float(np.mean(apart)))}"
+                    if apart
+                    else ""
+                )
+                row += [mean, str(len(apart))]
+            rows.append(row)
+    head = (
+        "simulator",
+        "steps paid above 0",
+        "drafts",
+        "guide - none",
+        "cells",
+        "potential - none",
+    )
+    return table(rows, *head, "cells")
+
+
 def forms_table(cells: Cells) -> str:
     """The same words as a potential, and with signs turned."""
     rows: list[list[str]] = []
@@ -197,6 +238,7 @@ def made_parts(results: Mapping[str, Cells]) -> dict[str, str]:
         ("rewards", rewards_table),
         ("shaped", shaped_table),
         ("drafts", drafts_table),
+        ("ends", ends_table),
         ("forms", forms_table),
     )
     return {

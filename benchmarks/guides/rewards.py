@@ -66,15 +66,21 @@ def key_of(simulator: str, seed: int) -> pl.Key:
 
 
 @cache
+def sample_of(simulator: str) -> pl.control.Paths:
+    """Games of a fresh policy, on which drafts are checked."""
+    sim, key = MAKE[simulator](), ("guides", simulator, "sample")
+    return pl.control.play_games(sim, LEARNER.start(sim, key).act, 64, key)
+
+
+@cache
 def search_of(simulator: str) -> CandidateSearch:
     """The row's own search, for what drafts may read, their form, and the question."""
-    sim, key = MAKE[simulator](), ("guides", simulator, "sample")
-    games = pl.control.play_games(sim, LEARNER.start(sim, key).act, 64, key)
+    sim, games = MAKE[simulator](), sample_of(simulator)
     step = pl.control.SimulatorWords.of(sim, games)
     words = CandidateWords(step=step, view=pl.control.ViewWords.of(sim, games))
     program = EvolveGuidance(sim=sim, parts="reward", writer="random")
     unused: Any = None  # nothing is searched, so nobody needs a run
-    return CandidateSearch(program, unused, words, games, key)
+    return CandidateSearch(program, unused, words, games, ("guides", simulator))
 
 
 def draft_request(simulator: str, number: int) -> pl.ChatRequest:
