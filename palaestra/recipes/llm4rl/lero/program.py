@@ -225,6 +225,7 @@ class CandidateSearch:
             return draw()
         self.asks += 1
         number = g * self.program.population + k
+        self.ctx.say(f"generation {g + 1}: asks for candidate {k + 1} of {self.program.population}")
         request = pl.ChatRequest(
             messages=pl.services.question_messages(question),
             temperature=1.0,
