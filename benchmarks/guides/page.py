@@ -60,11 +60,12 @@ def spell(interval: Interval) -> str:
     """Mean and ends of an interval."""
     if interval.n == 0:
         return "not run"
-    if interval.n < 2:
-        return f"{interval.mean:+.3g}"
-    low, high = number(interval.low), number(interval.high)
-    sign = "+" if interval.mean > 5e-4 else ""
-    return f"{sign}{number(interval.mean)} [{low}, {high}]"
+    ends = f" [{number(interval.low)}, {number(interval.high)}]" if interval.n > 1 else ""
+    return signed(interval.mean) + ends
+
+
+def signed(x: float) -> str:
+    return f"{'+' if x > 5e-4 else ''}{number(x)}"
 
 
 def mean_of(numbers: Mapping[int, float]) -> str:
@@ -129,11 +130,7 @@ def drafts_table(cells: Cells) -> str:
         row = [simulator]
         for draft in range(rewards.DRAFTS):
             apart = [guide[s] - none[s] for s in both if s % rewards.DRAFTS == draft]
-            row.append(
-                f"{'+' if np.mean(apart) > 5e-4 else ''}{number(float(np.mean(apart)))}"
-                if apart
-                else ""
-            )
+            row.append(signed(float(np.mean(apart))) if apart else "")
         rows.append(row)
     return table(rows, "simulator", *(f"draft {k + 1}" for k in range(rewards.DRAFTS)))
 
@@ -160,11 +157,7 @@ def ends_table(cells: Cells) -> str:
                 apart = [
                     told[s] - none[s] for s in told if s in none and s % rewards.DRAFTS in drafts
                 ]
-                mean = (
-                    f"{'+' if np.mean(apart) > 5e-4 else ''}{number(float(np.mean(apart)))}"
-                    if apart
-                    else ""
-                )
+                mean = signed(float(np.mean(apart))) if apart else ""
                 row += [mean, str(len(apart))]
             rows.append(row)
     head = (
