@@ -148,6 +148,15 @@ def test_candidates_are_ranked_by_what_is_paid_and_the_best_are_shown(context, w
     assert "pays for something else" in seen[2] and "Nothing was learned" in seen[2]
 
 
+@pytest.mark.parametrize(
+    "parts, told, hidden",
+    [("reward", "own_distance", "landmark_0_rival"), ("features", "landmark_0_rival", "own_distance")],
+)
+def test_a_model_is_told_only_what_the_parts_it_writes_may_read(context, words, games, parts, told, hidden):
+    question = CandidateSearch(program(parts=parts), context(), words, games, KEY).question([])
+    assert f"- {told}," in question and f"- {hidden}," not in question
+
+
 def test_a_random_candidate_stands_for_one_with_faults_and_for_a_repetition(context, words, games, monkeypatch):
     same = {"reward": ["touching"], "features": ["x"]}
     answer = lambda request: same if request.seed < 2 else "I cannot"

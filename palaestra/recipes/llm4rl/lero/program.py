@@ -225,6 +225,7 @@ class CandidateSearch:
             return draw()
         self.asks += 1
         number = g * self.program.population + k
+        self.ctx.say(f"generation {g + 1}: asks for candidate {k + 1} of {self.program.population}")
         request = pl.ChatRequest(
             messages=pl.services.question_messages(question),
             temperature=1.0,
@@ -264,18 +265,18 @@ class CandidateSearch:
         return result
 
     def question(self, best: Sequence[tuple[Candidate, Mapping[str, Any]]]) -> str:
-        """What a candidate is asked for with: the simulator, the quantities, the best so far."""
-        step, view = self.words.step, self.words.view
-        text = (
-            f"{step.about}{FORM}\nQuantities of a step, for rewards:\n"
-            f"{pl.control.spell_quantities(step.declared)}\n\n"
-            f"Quantities of the agent's observation, for features:\n"
-            f"{pl.control.spell_quantities(view.visible)}\n"
-        )
+        """What a candidate is asked for with: the simulator, the quantities that its parts may read, the best so far."""
+        step, view, parts = self.words.step, self.words.view, self.program.parts
+        text = f"{step.about}{FORM}"
+        if parts != "features":
+            text += f"\nQuantities of a step, for rewards:\n{pl.control.spell_quantities(step.declared)}\n"
+        if parts != "reward":
+            spelled = pl.control.spell_quantities(view.visible)
+            text += f"\nQuantities of the agent's observation, for features:\n{spelled}\n"
         text += {
             "reward": '\nLeave "features" empty.\n',
             "features": '\nLeave "reward" empty: the agents learn from what is paid.\n',
-        }.get(self.program.parts, "")
+        }.get(parts, "")
         for candidate, result in best:
             text += f"\n{describe_trial(candidate, result)}\n"
         return text + ("\nWrite a better candidate.\n" if best else "")

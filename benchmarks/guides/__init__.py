@@ -1,0 +1,1 @@
+"""When a language model's words help a classical learner: three studies, see docs/guides.md."""
