@@ -17,18 +17,18 @@ from palaestra.markdown import fill_marks, table
 
 HERE = Path(__file__).parent
 PAGE = Path("docs/ranking.md")
-ROUNDS, MATTERS = 4000, 0.03
+ROUNDS, MATTERS, MOSTLY = 4000, 0.03, 0.5
 BASE = "bm25"
 NAMES = {
     "graded": "Graded: news reports, judged by people",
     "known-item": "Known-item: manual pages by their descriptions",
 }
-CALLS = {  # of the model for one query of five candidates
+CALLS = {  # of the model for one query of four candidates
     "bm25": "0",
-    "pointwise": "5",
-    "pointwise, as many tokens": "5",
-    "elimination by imitation": "4",
-    "iranker": "4",
+    "pointwise": "4",
+    "pointwise, as many tokens": "4",
+    "elimination by imitation": "3",
+    "iranker": "3",
     "coranking": "3",
     "rec-r1": "1",
 }
@@ -69,8 +69,25 @@ def redrawn(x_SQ: np.ndarray, q: np.ndarray, rng: np.random.Generator) -> float:
     return float(x_SQ[rng.integers(len(x_SQ), size=len(x_SQ))][:, q].mean())
 
 
-def verdict(gain: tuple[float, float, float], seeds: int, declared: int) -> str:
-    """What a reader may take from a difference."""
+def cells_of(results: Mapping[str, Any], collection: str, arm: str) -> list[Mapping[str, Any]]:
+    """The cells of an arm."""
+    return [c for at, c in results["cells"].items() if at.startswith(f"{collection}/{arm}/")]
+
+
+def unread(results: Mapping[str, Any], collection: str, arm: str) -> float | None:
+    """The share of queries with a message that could not be read, for which what was found stays as it is."""
+    shares = [c["notes"]["unread"] for c in cells_of(results, collection, arm) if "unread" in c["notes"]]
+    return float(np.mean(shares)) if shares else None
+
+
+def verdict(
+    gain: tuple[float, float, float], seeds: int, declared: int, unread: float | None = None
+) -> str:
+    """What a reader may take from a difference. An arm whose messages mostly cannot be read shows BM25's order, and
+    has no verdict.
+    """
+    if unread is not None and unread > MOSTLY:
+        return "mostly unreadable"
     if seeds < declared:
         return f"trial: {seeds} of {declared} seeds"
     _, low, high = gain
@@ -90,21 +107,20 @@ def arms_table(results: Mapping[str, Any], collection: str, declared: int) -> st
     rows = list[tuple[str, ...]]()
     for arm in CALLS:
         if arm not in quality:
-            rows.append((arm, *["not run"] * 2, "", "", "", CALLS[arm], ""))
+            rows.append((arm, *["not run"] * 2, "", "", "", "", CALLS[arm], ""))
             continue
         gain = interval(quality[arm], quality[BASE])
-        took = [
-            c["seconds"]["training"]
-            for at, c in results["cells"].items()
-            if at.startswith(f"{collection}/{arm}/")
-        ]
+        took = [c["seconds"]["training"] for c in cells_of(results, collection, arm)]
+        lost = unread(results, collection, arm)
+        judged = verdict(gain, len(quality[arm]), declared, lost)
         rows.append((
             arm, written(interval(quality[arm])), written(interval(ranks[arm])),
-            *(("", "") if arm == BASE else (written(gain, "+"), verdict(gain, len(quality[arm]), declared))),
+            *(("", "") if arm == BASE else (written(gain, "+"), judged)),
+            "" if lost is None else f"{lost:.0%}",
             f"{shifted[arm].mean():.3f}" if arm in shifted else "", CALLS[arm],
             "" if arm == BASE else f"{np.mean(took):.0f}",
         ))  # fmt: skip
-    head = ("arm", "NDCG@10 [95%]", "MRR@10 [95%]", "NDCG@10 above BM25", "", "with the words of other candidates",
+    head = ("arm", "NDCG@10 [95%]", "MRR@10 [95%]", "NDCG@10 above BM25", "", "unreadable", "with the words of other candidates",
             "calls a query", "processor seconds of training")  # fmt: skip
     return table(rows, *head)
 
@@ -119,7 +135,8 @@ def pairs_table(results: Mapping[str, Any], declared: int) -> str:
             if one in quality and other in quality:
                 gain = interval(quality[one], quality[other])
                 seeds = min(len(quality[one]), len(quality[other]))
-                cells.append(f"{written(gain, '+')}, {verdict(gain, seeds, declared)}")
+                lost = max(unread(results, collection, x) or 0.0 for x in (one, other))
+                cells.append(f"{written(gain, '+')}, {verdict(gain, seeds, declared, lost)}")
             else:
                 cells.append("not run")
         rows.append((f"{one} less {other}", *cells))
@@ -135,7 +152,8 @@ def conclusions(results: Mapping[str, Any], declared: int) -> str:
         for arm in CALLS:
             if arm in quality and arm != BASE:
                 gain = interval(quality[arm], quality[BASE])
-                by.setdefault(verdict(gain, len(quality[arm]), declared), []).append(
+                lost = unread(results, collection, arm)
+                by.setdefault(verdict(gain, len(quality[arm]), declared, lost), []).append(
                     f"{arm} ({gain[0]:+.3f})"
                 )
         told = "; ".join(f"{v}: {', '.join(arms)}" for v, arms in by.items())
