@@ -5,8 +5,8 @@
 
 A scene of 32 x 32 pixels has one shape, of one colour, in one quarter; a question asks for one of the three. Half of all
 answers to each question are the same one, so the words of the question alone earn one half, and who looks may earn
-everything. Each seed makes a start by imitating right answers, from which each arm learns by GRPO with 1 for exactly the right
-answer. A cell is measured on held-out scenes of its seed with their picture, without it, and with that of another
+everything. Each seed makes two starts by imitating right answers, a short and a longer one, from which each arm learns by GRPO with
+1 for exactly the right answer. A cell is measured on held-out scenes of its seed with their picture, without it, and with that of another
 scene. Cells that the file has are not run again.
 """
 
@@ -19,6 +19,7 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -96,15 +97,15 @@ def exactly(response: str, answer: str) -> float:
     return float(response.strip() == answer)
 
 
-def start(folder: Path, seed: int) -> str:
+def start(folder: Path, seed: int, steps: int) -> str:
     """The model that the arms of a seed start from: imitation of right answers by eyes and language part."""
     recipe = pl.vary(
         pl.recipe("sft"),
         heads=("eyes",),
-        schedule=pl.Schedule(prompts=32, steps=DECLARED["start steps"]),
+        schedule=pl.Schedule(prompts=32, steps=steps),
         optimiser=pl.AdamW(lr=DECLARED["start rate"], warmup=20),
     )
-    rows = questions(32 * DECLARED["start steps"], 10_000 + seed)
+    rows = questions(32 * steps, 10_000 + seed)
     run = pl.train(
         recipe, data=rows, test_data=rows[:2], reward=exactly, model=MODEL, seed=seed, evaluate=0,
         rollouts="none", checkpoint_every=10**6, max_tokens=ANSWER, quiet=True, out=folder / "start",
@@ -155,19 +156,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
     parser.add_argument("--arms", nargs="+", default=list(ARMS))
     given = parser.parse_args()
-    for seed in given.seeds:
+    for seed, (name, steps) in product(given.seeds, DECLARED["starts"].items()):
         cells = read(given.out)["cells"]
-        missing = [arm for arm in given.arms if f"{arm}/{seed}" not in cells]
+        missing = [arm for arm in given.arms if f"{name}/{arm}/{seed}" not in cells]
         if not missing:
             continue
         with tempfile.TemporaryDirectory() as place:
-            model = start(Path(place), seed)
+            model = start(Path(place), seed, steps)
             for arm in missing:
                 made = run_cell(Path(place), model, arm, seed)
                 results = read(given.out)
-                results["cells"][f"{arm}/{seed}"] = made
+                results["cells"][f"{name}/{arm}/{seed}"] = made
                 write_atomic(given.out, json.dumps(results, indent=1) + "\n")
-                print(f"{arm}/{seed}", made, flush=True)
+                print(f"{name}/{arm}/{seed}", made, flush=True)
 
 
 def read(file: Path) -> dict[str, Any]:
