@@ -76,7 +76,9 @@ def cells_of(results: Mapping[str, Any], collection: str, arm: str) -> list[Mapp
 
 def unread(results: Mapping[str, Any], collection: str, arm: str) -> float | None:
     """The share of queries with a message that could not be read, for which what was found stays as it is."""
-    shares = [c["notes"]["unread"] for c in cells_of(results, collection, arm) if "unread" in c["notes"]]
+    shares = [
+        c["notes"]["unread"] for c in cells_of(results, collection, arm) if "unread" in c["notes"]
+    ]
     return float(np.mean(shares)) if shares else None
 
 
@@ -159,21 +161,22 @@ def conclusions(results: Mapping[str, Any], declared: int) -> str:
         told = "; ".join(f"{v}: {', '.join(arms)}" for v, arms in by.items())
         lines.append(f"- **{NAMES[collection]}.** BM25 has NDCG@10 {quality[BASE].mean():.3f}. Against it, {told}."
                      if BASE in quality else f"- **{NAMES[collection]}.** Not run.")  # fmt: skip
-    read = list[str]()
-    for collection in NAMES:
-        quality, other = (
-            values(results, collection, "ndcg"),
-            values(results, collection, "ndcg", "shifted"),
-        )
-        read += [
-            f"{arm} {quality[arm].mean() - other[arm].mean():+.3f}" for arm in CALLS if arm in other
-        ]
-        read[-1:] = [f"{read[-1]} ({collection})"] if read else []
+    worth = [words_worth(results, n) for n in NAMES]
     lines.append(
         "- **What the words of candidates are worth**, NDCG@10 less that with other candidates' words: "
-        f"{', '.join(read)}."
+        f"{'; '.join(x for x in worth if x)}."
     )
     return "\n".join(lines)
+
+
+def words_worth(results: Mapping[str, Any], collection: str) -> str:
+    """What each arm that reads candidates loses when their words are another query's."""
+    quality = values(results, collection, "ndcg")
+    other = values(results, collection, "ndcg", "shifted")
+    told = [
+        f"{arm} {written(interval(quality[arm], other[arm]), '+')}" for arm in CALLS if arm in other
+    ]
+    return f"{collection}: {', '.join(told)}" if told else ""
 
 
 def collections_table(results: Mapping[str, Any]) -> str:

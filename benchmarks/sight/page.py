@@ -15,6 +15,7 @@ PAGE = Path("docs/sight.md")
 MATTERS = 0.03
 ARMS = ("full", "frozen tower", "picture removed", "picture swapped")
 MEASURED = ("with picture", "removed", "swapped")
+NEEDLESS = "swapped"  # what a gain that needs the picture is measured against
 PAIRS = (
     ("full", "picture removed"),
     ("full", "picture swapped"),
@@ -23,10 +24,18 @@ PAIRS = (
 )
 
 
-def column(results: Mapping[str, Any], arm: str, of: str, when: str = "after") -> dict[int, float]:
+def column(
+    results: Mapping[str, Any], start: str, arm: str, of: str, when: str = "after"
+) -> dict[int, float]:
     """A measure of an arm by seed."""
     cells = {tuple(at.split("/")): c for at, c in results["cells"].items()}
-    return {int(seed): c[when][of] for (name, seed), c in sorted(cells.items()) if name == arm}
+    return {int(n): c[when][of] for (a, b, n), c in sorted(cells.items()) if (a, b) == (start, arm)}
+
+
+def begun(results: Mapping[str, Any], start: str, of: str) -> list[float]:
+    """A measure of the starts, one of each seed."""
+    each = [column(results, start, arm, of, "before") for arm in ARMS]
+    return list({seed: x for c in each for seed, x in c.items()}.values())
 
 
 def written(x: Interval, sign: str = "") -> str:
@@ -51,69 +60,81 @@ def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Interval:
     return paired_difference([other[s] for s in seeds], [one[s] for s in seeds])
 
 
-def arms_table(results: Mapping[str, Any], declared: int) -> str:
+def gain_of(results: Mapping[str, Any], start: str, arm: str, of: str) -> dict[int, float]:
+    """What an arm's training adds to a measure, by seed."""
+    after, before = (column(results, start, arm, of, when) for when in ("after", "before"))
+    return {seed: after[seed] - before[seed] for seed in after}
+
+
+def arms_table(results: Mapping[str, Any], start: str, declared: int) -> str:
     """Accuracy after training under each condition, the gain, and the part of it that needs the picture."""
-    any_cell = next(iter(results["cells"].values()))
-    rows = [("start", *(f"{any_cell['before'][m]:.3f}" for m in MEASURED), "", "", "")]
+    first = {m: begun(results, start, m) for m in MEASURED}
+    rows = list[Sequence[str]]()
+    if first["removed"]:
+        rows.append(("start", *(written(mean_interval(first[m])) for m in MEASURED), "", "", ""))
     for arm in ARMS:
-        after = {m: column(results, arm, m) for m in MEASURED}
-        if not after["with picture"]:
+        after = {m: list(column(results, start, arm, m).values()) for m in MEASURED}
+        if not after["removed"]:
             rows.append((arm, *["not run"] * 3, "", "", ""))
             continue
-        before = {m: column(results, arm, m, "before") for m in MEASURED}
-        gain = {m: paired(after[m], before[m]) for m in MEASURED}
-        grown = {m: {s: after[m][s] - before[m][s] for s in after[m]} for m in MEASURED}
-        benefit = paired(grown["with picture"], grown["removed"])
+        gain = gain_of(results, start, arm, "with picture")
+        needs = [paired(gain, gain_of(results, start, arm, m)) for m in ("removed", NEEDLESS)]
         rows.append((
-            arm, *(written(mean_interval(list(after[m].values()))) for m in MEASURED), written(gain["with picture"], "+"),
-            written(benefit, "+"), verdict(benefit, declared),
+            arm, *(written(mean_interval(after[m])) for m in MEASURED), written(mean_interval(list(gain.values())), "+"),
+            *(f"{written(x, '+')}, {verdict(x, declared)}" for x in needs),
         ))  # fmt: skip
-    head = (
-        "arm",
-        "with picture",
-        "picture removed",
-        "picture swapped",
-        "gain with picture",
-        "of it needs the picture",
-        "",
-    )
-    return table(rows, *head)
+    return table(
+        rows, "arm", "with picture", "picture removed", "picture swapped", "gain with picture",
+        "less the gain without it", "less the gain with another scene's",
+    )  # fmt: skip
 
 
-def pairs_table(results: Mapping[str, Any], declared: int) -> str:
+def pairs_table(results: Mapping[str, Any], starts: Sequence[str], declared: int) -> str:
+    """Arms against each other, with the picture."""
     rows = list[Sequence[str]]()
     for one, other in PAIRS:
-        a, b = (column(results, x, "with picture") for x in (one, other))
-        if not (a.keys() & b.keys()):
-            continue
-        gain = paired(a, b)
-        rows.append((f"{one} less {other}", written(gain, "+"), verdict(gain, declared)))
-    return table(rows, "accuracy with picture", "difference [95%]", "")
+        told = list[str]()
+        for start in starts:
+            a, b = (column(results, start, x, "with picture") for x in (one, other))
+            gain = paired(a, b) if a.keys() & b.keys() else None
+            told.append(f"{written(gain, '+')}, {verdict(gain, declared)}" if gain else "not run")
+        rows.append((f"{one} less {other}", *told))
+    return table(rows, "accuracy with picture", *(f"{s} start" for s in starts))
 
 
-def conclusions(results: Mapping[str, Any], declared: int) -> str:
+def conclusions(results: Mapping[str, Any], starts: Sequence[str], declared: int) -> str:
     """Sentences that follow from the numbers."""
-    any_cell = next(iter(results["cells"].values()))["before"]
-    lines = [f"- The start answers {any_cell['with picture']:.2f} right with the picture, {any_cell['removed']:.2f} without it "
-             f"and {any_cell['swapped']:.2f} with another scene's."]  # fmt: skip
-    for arm in ARMS:
-        after, before = (column(results, arm, "with picture", w) for w in ("after", "before"))
-        blind, blind_before = (column(results, arm, "removed", w) for w in ("after", "before"))
-        if after:
-            lines.append(
-                f"- **{arm}**: {written(paired(after, before), '+')} with the picture and "
-                f"{written(paired(blind, blind_before), '+')} without it ({len(after)} of {declared} seeds)."
-            )
+    lines = list[str]()
+    for start in starts:
+        first = {m: begun(results, start, m) for m in MEASURED}
+        if not first["removed"]:
+            lines.append(f"- **From the {start} start**: not run.")
+            continue
+        kept, swapped = (sum(first[m]) / len(first[m]) for m in ("with picture", NEEDLESS))
+        told = list[str]()
+        for arm in ARMS:
+            gain, blind = (gain_of(results, start, arm, m) for m in ("with picture", NEEDLESS))
+            if gain:
+                each = (f"{sum(x.values()) / len(x):+.3f}" for x in (gain, blind))
+                told.append(f"{arm} {' and '.join(each)} ({len(gain)} of {declared} seeds)")
+        lines.append(
+            f"- **From the {start} start**, which answers {kept:.2f} right with the picture and {swapped:.2f} with "
+            f"another scene's, RL adds with the picture and with another scene's: {'; '.join(told)}."
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
     results = json.loads((HERE / "results.json").read_text())
-    declared = len(json.loads((HERE / "declared.json").read_text())["seeds"])
+    given = json.loads((HERE / "declared.json").read_text())
+    starts, declared = list(given["starts"]), len(given["seeds"])
+    tables = [
+        f"### From the {start} start\n\n{arms_table(results, start, declared)}" for start in starts
+    ]
     made = {
-        "conclusions": conclusions(results, declared),
-        "arms": arms_table(results, declared),
-        "pairs": pairs_table(results, declared),
+        "conclusions": conclusions(results, starts, declared),
+        "arms": "\n\n".join(tables),
+        "pairs": pairs_table(results, starts, declared),
     }
     PAGE.write_text(fill_marks(PAGE.read_text(), made))
 

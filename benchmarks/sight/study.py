@@ -3,11 +3,11 @@
     python -m benchmarks.sight.study --out benchmarks/sight/results.json
     python -m benchmarks.sight.study --out /tmp/pilot.json --seeds 3000 --arms full
 
-A scene of 32 x 32 pixels has one shape, of one colour, in one quarter; a question asks for one of the three. Half of all
-answers to each question are the same one, so the words of the question alone earn one half, and who looks may earn
-everything. Each seed makes two starts by imitating right answers, a short and a longer one, from which each arm learns by GRPO with
-1 for exactly the right answer. A cell is measured on held-out scenes of its seed with their picture, without it, and with that of another
-scene. Cells that the file has are not run again.
+A scene of 32 x 32 pixels has one shape, of one colour, in one quarter; a question asks for one of the three. Half of
+all answers to each question are the same one, so the words of the question alone earn one half, and who looks may earn
+everything. Each seed makes two starts by imitating right answers, a short and a longer one, from which each arm learns
+by GRPO with 1 for exactly the right answer. A cell is measured on held-out scenes of its seed with their picture,
+without it, and with that of another scene. Cells that the file has are not run again.
 """
 
 from __future__ import annotations

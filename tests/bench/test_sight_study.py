@@ -35,16 +35,22 @@ def test_arms_differ_in_what_is_shown_and_what_learns():
 
 def cells(**gains):
     before = {"with picture": 0.5, "removed": 0.4, "swapped": 0.4}
-    return {"cells": {f"{arm}/{seed}": {"before": before,
-                                        "after": {k: v + gain[k != "with picture"] + 0.01 * seed for k, v in before.items()}}
+    return {"cells": {f"short/{arm}/{seed}": {"before": before,
+                                              "after": {k: v + gain[k] + 0.01 * seed for k, v in before.items()}}
                       for arm, gain in gains.items() for seed in range(3)}}  # fmt: skip
 
 
-def test_a_gain_that_stays_without_the_picture_is_not_one_of_sight():
-    results = cells(full=(0.2, 0.0), **{"picture removed": (0.1, 0.1)})
-    rows = {x.split(" | ")[0]: x for x in page.arms_table(results, 3).splitlines()}
-    assert rows["| full"].endswith("| +0.200 [+0.200, +0.200] | more |")
-    assert rows["| picture removed"].endswith("| no difference that matters |")
-    assert "trial: 3 of 5 seeds" in page.arms_table(results, 5)
-    assert "not run" in page.arms_table(results, 3)
-    assert "| full less picture removed | +0.100 [+0.100, +0.100] | more |" in page.pairs_table(results, 3)
+def test_a_gain_that_stays_with_another_picture_is_not_one_of_sight():
+    seen = {"with picture": 0.2, "removed": 0.0, "swapped": 0.0}
+    results = cells(
+        full=seen, **{"picture removed": dict.fromkeys(seen, 0.1), "frozen tower": {**seen, "swapped": 0.2}}
+    )
+    rows = {x.split(" | ")[0]: x for x in page.arms_table(results, "short", 3).splitlines()}
+    more, alike = "+0.200 [+0.200, +0.200], more |", "0.000], no difference that matters |"
+    assert rows["| full"].endswith(more) and rows["| full"].count(more) == 2
+    assert rows["| picture removed"].count(alike) == 2
+    assert more in rows["| frozen tower"] and rows["| frozen tower"].endswith(alike)
+    assert "trial: 3 of 5 seeds" in page.arms_table(results, "short", 5)
+    assert "not run" in rows["| picture swapped"] and "0.500" in rows["| start"]
+    pairs = page.pairs_table(results, ["short", "longer"], 3)
+    assert "| full less picture removed | +0.100 [+0.100, +0.100], more | not run |" in pairs
