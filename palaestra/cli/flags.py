@@ -486,16 +486,11 @@ def doctor(parser: FlagParser) -> None:
     run_flags(parser)
     setting_flags(parser, "train")
     add = parser.add_argument
-    add(
-        "words",
-        nargs="*",
-        metavar="RECIPE | CONFIG.json | MODEL | stage.field=value",
-        help="the run to estimate; for a model's CONFIG.json, doctor computes the GPUs and memory "
-        "without weights",
-    )
+    what = "the run to estimate; for a model's CONFIG.json, doctor computes the GPUs and memory without weights"
+    add("words", nargs="*", metavar="RECIPE | CONFIG.json | MODEL | stage.field=value", help=what)  # fmt: skip
     add("--quick", action="store_true", help="estimate from a single step, without an evaluation")
-    add("--gpu", type=whole_number(1), metavar="GB",
-        help="compute what of a MODEL's training fits in so many GB: whole, LoRA, QLoRA, and which groups")  # fmt: skip
+    what = "compute what of a MODEL's training fits in so many GB"
+    add("--gpu", type=whole_number(1), metavar="GB", help=what)
     add("--case", metavar="DIR", help="repeat a failed update, from the folder cases of a run")
     add("--out", metavar="DIR", help="with --cluster: the run folder that the nodes should share")
     parser.add_argument(

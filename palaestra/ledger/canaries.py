@@ -79,8 +79,7 @@ CLOCKS = ("seconds", "_mb", "per_second")  # parts of names of numbers that no t
 LEFT_OUT = {  # which say nothing that others do not, as counts and intervals of these
     "step", "seed", "steps", "low", "high", "n", "reward_low", "reward_high", "length_right",
     "length_wrong", "groups", "groups_ready", "groups_mixed_trained", "sampled_tokens", "errors",
-    "drafts/drafted", "drafts/accepted", "drafts/tokens_per_pass",
-}  # fmt: skip
+    "drafts/drafted", "drafts/accepted", "drafts/tokens_per_pass"}  # fmt: skip
 OF_TOKENS = ("logp", "advantage", "weight", "ratio")  # columns of rollouts whose sums are recorded
 
 
