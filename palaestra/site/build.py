@@ -27,7 +27,8 @@ NAV: Mapping[str, tuple[str, ...]] = {  # files, or folders that end in /
     "Tutorial": ("docs/first-run.md", "docs/examples.md", "docs/one-row.md", "docs/beside.md"),
     "How to": (
         "docs/howto.md", "docs/rewards.md", "docs/judges.md", "docs/environments.md",
-        "docs/agents.md", "docs/pictures.md", "docs/sounds.md", "docs/fields.md", "docs/models.md", "docs/engines.md",
+        "docs/agents.md", "docs/documents.md", "docs/pictures.md", "docs/sounds.md", "docs/fields.md",
+        "docs/models.md", "docs/engines.md",
         "docs/search.md", "docs/studies.md",
         "docs/games.md", "docs/sandbox.md",
         "docs/viewer.md",
