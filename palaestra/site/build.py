@@ -32,7 +32,7 @@ NAV: Mapping[str, tuple[str, ...]] = {  # files, or folders that end in /
         "docs/search.md", "docs/studies.md",
         "docs/games.md", "docs/sandbox.md",
         "docs/viewer.md",
-        "docs/trackers.md", "docs/cluster.md", "docs/plan.md", "docs/control.md", "docs/inside.md",
+        "docs/trackers.md", "docs/cluster.md", "docs/gpu-path.md", "docs/plan.md", "docs/control.md", "docs/inside.md",
         "CONTRIBUTING.md",
     ),
     "Reference": (
