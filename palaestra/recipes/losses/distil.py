@@ -135,6 +135,11 @@ class StudentOrData:
     sample: pl.Sample
     share: float = 0.0
 
+    @property
+    def brings_reward(self) -> bool:
+        """Whether data need no answers: the teacher judges what is sampled."""
+        return self.share == 0
+
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         if self.share and pl.rng_of((*key, "mix")).random() < self.share:
             return await pl.Demonstrate()(ctx, key, group)

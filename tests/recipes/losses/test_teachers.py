@@ -391,3 +391,13 @@ def test_a_student_that_reads_a_column_of_the_data(tmp_path):
     lines = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines()]
     seen = [(x["privileged"], x["divergence_teacher"]) for x in lines if "loss" in x]
     assert len(seen) == 2 and all(share == 1 and divergence > 1e-4 for share, divergence in seen)
+
+
+def test_questions_alone_are_enough(tmp_path):
+    """The teacher judges: data need no answers, and held-out ones are not judged."""
+    file, out = tmp_path / "questions.jsonl", tmp_path / "run"
+    file.write_text("".join(json.dumps({"question": f"What is {i} + 2?", "page": f"{i + 2}"}) + "\n" for i in range(6)))
+    words = {"teacher": "self", "context": "page", "samples": 2, "schedule.prompts": 2}
+    pl.train("distil", data=str(file), out=out, quiet=True, max_tokens=4, evaluate=1, steps=1, set=words)
+    (line,) = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines() if '"loss"' in x]
+    assert line["privileged"] == 1 and line["divergence_teacher"] > 1e-4
