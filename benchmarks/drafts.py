@@ -83,7 +83,8 @@ def regimes(work: Work) -> list[Regime]:
     copy = Regime(name="a text to be copied", drafts="ngram", prompts=COPY, temperature=0.3)
     free = Regime(name="free text", drafts="ngram", prompts=FREE[:1])
     return [
-        copy, replace(copy, n=8, slots=8), *every, free, replace(free, prompts=FREE, slots=8),
+        copy, replace(copy, n=8, slots=8), free, *every[:1], every[3], every[5],
+        replace(free, prompts=FREE, slots=8), every[2],
     ]  # fmt: skip
 
 

@@ -144,6 +144,28 @@ def engine_table(results: Sequence[BenchResult]) -> str:
     return "\n".join(lines)
 
 
+def drafts_table(results: Sequence[BenchResult]) -> str:
+    head = ["model, answers of", "what", "at a time", "drafts", "temperature", "tokens a pass"]
+    head += ["drafted a token", "accepted", "processor s without, over with", "the same of wall s"]
+    rows = [
+        [
+            f"{r['work']['model']}, {r['work']['max_tokens']} tokens",
+            x["name"],
+            str(x["slots"]),
+            x["drafts"],
+            f"{x['temperature']:g}",
+            f"{x['tokens_per_pass']:.2f}",
+            f"{x['drafted']:.2f}",
+            f"{x['accepted']:.0%}",
+            format_spread(x["processor"]),
+            format_spread(x["wall"]),
+        ]
+        for r in results
+        for x in r["regimes"]
+    ]
+    return table(rows, *head)
+
+
 def ablation_table(results: Sequence[BenchResult]) -> str:
     head = ["model, work", "without", "seconds a token, over those with"]
     rows = [
@@ -289,6 +311,7 @@ def checkouts_table(results: Sequence[BenchResult]) -> str:
 
 TABLES = {
     "trl": trl_table, "step": step_table, "ablation": ablation_table, "engine": engine_table,
+    "drafts": drafts_table,
     "memory": memory_table,
     "scaling": scaling_table, "sandbox": sandbox_table, "busy": busy_table,
     "checkouts": checkouts_table,

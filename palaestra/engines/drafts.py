@@ -83,7 +83,7 @@ class Grams:
 
 
 @dataclass(eq=False)
-class Task:
+class DraftedTask:
     """A prompt, the answers to it under the present weights, and those under earlier ones."""
 
     visit: int
@@ -103,7 +103,7 @@ class Drafted:
 
     text: list[int]  # the end of its prompt, or all of it, and what it said
     own: Grams | None
-    task: Task | None
+    task: DraftedTask | None
     own_upto: int = 0  # tokens of the text that its n-grams have
     task_upto: int = 0  # and those of its task
     right: Counter[Kind] = field(default_factory=Counter)  # guesses at its tokens
@@ -119,7 +119,7 @@ class Drafts:
         self.rates: dict[Kind, float] = {}
         self._judged: Counter[Kind] = Counter()  # guesses that became tokens or did not
         self._visit = 0
-        self._tasks: OrderedDict[tuple[int, ...], Task] = OrderedDict()
+        self._tasks: OrderedDict[tuple[int, ...], DraftedTask] = OrderedDict()
         self._lengths: Counter[int] = Counter()  # of their prompts
         self._size = 0
 
@@ -248,11 +248,11 @@ class Drafts:
                     return found[0], (source, n, found[1])
         return None
 
-    def _task(self, prompt: tuple[int, ...]) -> Task:
+    def _task(self, prompt: tuple[int, ...]) -> DraftedTask:
         root = self._root(prompt)
         task = self._tasks.get(root)
         if task is None:
-            task = self._tasks[root] = Task(self._visit, size=len(root))
+            task = self._tasks[root] = DraftedTask(self._visit, size=len(root))
             self._size += task.size
             self._lengths[len(root)] += 1
         elif task.visit != self._visit:

@@ -8,7 +8,8 @@ change of the weights.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ class Reordered:
 
     def rules(self) -> list[RowRule | None]:
         """Of every layer, with the threads there are."""
-        return [self._rule(m, self._product(m)) for m in self.linears]
+        return [self._rule(m, _made_late(partial(self._product, m))) for m in self.linears]
 
     def _rule(self, m: nn.Linear, product: Product) -> RowRule | None:
         kind = (
@@ -84,6 +85,12 @@ class Reordered:
     def __exit__(self, *_: Any) -> None:
         for m in self.linears:
             del m.__dict__["forward"]
+
+
+def _made_late(make: Callable[[], Product]) -> Product:
+    """A product that is made when it is first asked for: a rule that is known asks for none."""
+    made = cache(make)
+    return lambda x: made()(x)
 
 
 def _reordered(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class Tokenizes(Protocol):
 
 
 @dataclass(frozen=True)
-class Spelling:
+class TokenSpelling:
     """A tokenizer without its model, which runs elsewhere."""
 
     tokenizer: PreTrainedTokenizerBase

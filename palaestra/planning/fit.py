@@ -65,7 +65,7 @@ WAYS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class MemoryParts:
     """GB of each part, see above; `answer` is that of one answer with its prompt."""
 
     weights: float
@@ -106,7 +106,7 @@ def named_model(name: str) -> Model:
     return Model(name, module, tokenizer, str(path))
 
 
-def parts_of(model: Model, way: Way, *, rank: int, tokens: int, recompute: bool) -> Parts:
+def parts_of(model: Model, way: Way, *, rank: int, tokens: int, recompute: bool) -> MemoryParts:
     """The parts of training a model in a way.
 
     Args:
@@ -130,7 +130,7 @@ def parts_of(model: Model, way: Way, *, rank: int, tokens: int, recompute: bool)
         adapted, rank, len(fresh.layers) if recompute else 1
     )
     size = dimensions(model.causal)
-    return Parts(
+    return MemoryParts(
         weights=(2 * (weights - packed) + BITS / 8 * packed + (4 * trained if way.adapters else 0))
         / 1e9,
         masters=0.0 if way.adapters else 4 * trained / 1e9,

@@ -109,7 +109,7 @@ class PeerSolution:
 
 
 @dataclass(frozen=True)
-class Reader:
+class PrivilegedReader:
     """How a model reads the rows of a step where `rewrite` puts their prompts; rows stay as they are
     where it has nothing to show, nobody answered, or they would have more than `room` tokens.
 
@@ -159,7 +159,7 @@ def behind_prompt(
     row: Row, task: Task, dialect: Chat
 ) -> tuple[tuple[int, ...], tuple[Segment, ...]]:
     """What stands in a row behind its task's prompt: ids that the template begins the reply with, and
-    the segments from the reply on. Raises UserError, see `Reader`.
+    the segments from the reply on. Raises UserError, see `PrivilegedReader`.
     """
     own = tuple(i for s in prompt_of(task, dialect) for i in s.ids)
     heard = next(n for n, s in enumerate(row.segments) if s.replies or s.trained)

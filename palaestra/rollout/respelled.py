@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @value_class
-class Respelled:
+class RespelledScores:
     """Args:
     row: with the prompt in the model's own chat template, and the reply's text in its own tokens.
     alignment: of the trained tokens of the row as the policy has it, [T], and of the tokens of `row`.
@@ -26,7 +26,7 @@ class Respelled:
     alignment: Alignment
 
 
-def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> Respelled:
+def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> RespelledScores:
     """A row of one reply to its task, as a model reads it whose prompts `theirs` writes.
 
     The end of the reply, where the policy wrote one, is a span of its own: the end token of each. Where
@@ -65,7 +65,7 @@ def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> Respe
     view = row.view()
     own_T = np.concatenate([np.zeros(len(view.ids_T) - len(own_N), np.int64), own_N])
     whole = whole_spans(own_T, their_N, view.trained_T)
-    return Respelled(
+    return RespelledScores(
         row=Row(segments=(*prompt, reply), key=row.key),
         alignment=Alignment(
             own_T=np.where(whole[own_T], own_T, 0),

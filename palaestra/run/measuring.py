@@ -14,8 +14,8 @@ from palaestra.chat.dialect import Chat
 from palaestra.errors import UserError
 from palaestra.models.model import NO_BOUND, Model
 from palaestra.objective.divergence import TOP
-from palaestra.rollout.privileged import Reader, back_in_place
-from palaestra.rollout.respelled import Respelled, respell
+from palaestra.rollout.privileged import PrivilegedReader, back_in_place
+from palaestra.rollout.respelled import RespelledScores, respell
 from palaestra.services.chat.scoring import Scorer
 from palaestra.types import (
     SPAN,
@@ -49,7 +49,7 @@ class Measures(Protocol):
 
 @torch.no_grad()
 def measure(
-    ctx: Measures, groups: Groups, needs: Sequence[Need], readers: Mapping[str, Reader]
+    ctx: Measures, groups: Groups, needs: Sequence[Need], readers: Mapping[str, PrivilegedReader]
 ) -> Signals:
     """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref",
     "logp") -> "ref_logp".
@@ -101,7 +101,7 @@ def measure_spans(
     groups: Groups,
     rows: Mapping[Place, Row],
     model: str,
-    reader: Reader | None,
+    reader: PrivilegedReader | None,
     signals: Signals,
 ) -> None:
     """Adds to the signals of rows with a trained token the spans that they share with what the model
@@ -110,7 +110,7 @@ def measure_spans(
     """
     own, theirs = ctx.dialect("policy"), ctx.dialect(model)
     room = NO_BOUND if model in ctx.scorers else ctx.model(model).context
-    read: dict[Place, Respelled] = {}
+    read: dict[Place, RespelledScores] = {}
     for at, row in rows.items():
         group = groups[at[0]]
         if any(s.trained and s.ids for s in row.segments):

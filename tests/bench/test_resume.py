@@ -11,8 +11,9 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-from benchmarks import ablation, busy, engine, formats, memory, sandbox, scaling, step, trl, turns
+from benchmarks import ablation, busy, drafts, engine, formats, memory, sandbox, scaling, step, trl, turns
 from benchmarks.work import Work
+from palaestra.attempts import DraftCounts
 from palaestra.cli.main import main
 from palaestra.run import machine
 from palaestra.run.parts import Parts
@@ -115,6 +116,8 @@ def quick(monkeypatch):
     for module, names in {
         engine: {"load": loading["load"], "sample_seconds": lambda *_: 1.0, "_generate": lambda *_: 2.0}
         | {"OwnEngine": lambda *_, **__: SimpleNamespace(forget=lambda: None)},
+        drafts: {"load": loading["load"]}
+        | {"sample": lambda *_: (1.0, 2.0, [((7,), (0.0,))], DraftCounts(passes=2, tokens=3, drafted=2, accepted=1))},
         formats: {"load": loading["load"], "sample": lambda *_: (1.0, 0.5, []), "copy_seconds": lambda e: 1.5}
         | {"OwnEngine": lambda *_, **__: None, "gaps": lambda *_: {"gap": 0.1, "max": 0.2, "kl": 0.3, "capped": 0.4}},
         scaling: loading | {"time_steps": steps, "histories": lambda *_: (1.0, 2.0), "make_model": lambda *_: "m"},
@@ -155,6 +158,7 @@ class Worker:
 
 MEASURES = {
     "engine": lambda parts: engine.measure(Work(), 2, parts),
+    "drafts": lambda parts: drafts.measure(Work(), 2, parts),
     "formats": lambda parts: formats.measure(Work(), 2, parts),
     "scaling": lambda parts: scaling.measure(2, "cpu", parts),
     "ablation": lambda parts: ablation.measure(Work(), 2, parts),

@@ -50,16 +50,15 @@ def sample(engine, waves, order):
     return [(found[i].ids, found[i].logp) for i in range(ANSWERS)]
 
 
-def engine(kind):
+def engine(kind, **settings):
     """`compact`, `module` as larger models and those of other shapes run, `wide` with sums over 1,280 numbers, and
     `int8` with sums of whole numbers.
     """
     if kind == "int8":
-        return OwnEngine(load("tiny"), dtype="int8")
-    if kind == "wide":
-        made = OwnEngine(build("llama", torch.float32, intermediate_size=1280, max_position_embeddings=512))
-    else:
-        made = OwnEngine(load("tiny"))
+        return OwnEngine(load("tiny"), dtype="int8", **settings)
+    shape = {"intermediate_size": 1280, "max_position_embeddings": 512}
+    model = build("llama", torch.float32, **shape) if kind == "wide" else load("tiny")
+    made = OwnEngine(model, **settings)
     if kind != "compact":
         made.decoder.compact = None
     return made
@@ -76,6 +75,19 @@ def test_samples_are_the_same_in_any_company(kind):
         assert sample(engine(kind), waves, range(ANSWERS)) == together, waves
     shuffled = np.random.default_rng(1).permutation(ANSWERS).tolist()
     assert sample(engine(kind), 4, shuffled) == together, "in another order"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_change_no_sample(kind):
+    """Guessed tokens share a pass with the tokens before them. Guesses are the same answers of a visit before, right but for
+    their ends."""
+    plain, drafting = engine(kind), engine(kind, drafts="all")
+    together = sample(plain, 1, range(ANSWERS))
+    assert sample(drafting, 4, range(ANSWERS)) == together
+    drafting.forget()
+    before = drafting.draft_counts.accepted
+    assert sample(drafting, 4, range(ANSWERS)) == together
+    assert drafting.draft_counts.accepted - before > ANSWERS * TOKENS // 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,6 +116,7 @@ def test_the_law_holds_on_other_processors(name, tmp_path):
 
 INSIDE = [
     "test_samples_are_the_same_in_any_company",
+    "test_drafts_change_no_sample",
     "test_without_the_rows_that_were_measured_the_law_is_seen_to_break",
 ]
 

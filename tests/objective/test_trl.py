@@ -130,7 +130,8 @@ GRPO = {
     "sapo": (SoftGated(), ("sapo",), {}),
     "vespo": (GammaWeighted(), ("vespo",), {}),
     "vespo with its own numbers": (
-        GammaWeighted(1.5, 2.0, 0.5, 1.0), ("vespo",),
+        GammaWeighted(1.5, 2.0, 0.5, 1.0),
+        ("vespo",),
         {"vespo_k_pos": 1.5, "vespo_lambda_pos": 2.0, "vespo_k_neg": 0.5, "vespo_lambda_neg": 1.0},
     ),
 }

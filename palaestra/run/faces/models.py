@@ -23,8 +23,8 @@ from palaestra.models.load import Model, frozen_copy, load
 from palaestra.models.lora import LoRA
 from palaestra.models.model import NO_BOUND
 from palaestra.models.threads import use_threads
-from palaestra.models.vocabulary import Spelling, Tokenizes
-from palaestra.rollout.privileged import Reader
+from palaestra.models.vocabulary import Tokenizes, TokenSpelling
+from palaestra.rollout.privileged import PrivilegedReader
 from palaestra.run.faces.situation import RunSituation
 from palaestra.run.measuring import measure
 from palaestra.services.chat.named import is_endpoint, scoring_from_text
@@ -100,7 +100,9 @@ class RunModels(RunSituation):
     def spelling(self, name: str) -> Tokenizes:
         """A model with its tokenizer, or that of an endpoint."""
         if name in self.scorers:
-            return Spelling(self.dialect(name).tokenizer, self.scorers[name].client.settings.url)
+            return TokenSpelling(
+                self.dialect(name).tokenizer, self.scorers[name].client.settings.url
+            )
         return self.model(name)
 
     def load(self, name: str, lora: LoRA | None = None) -> Model:
@@ -190,7 +192,7 @@ class RunModels(RunSituation):
     ) -> Signals:
         ctx = cast("Context", self)
         room = lambda name: NO_BOUND if name in self.scorers else self.model(name).context
-        readers = {k: Reader(ctx, rewrite, room(k)) for k, rewrite in privileged.items()}
+        readers = {k: PrivilegedReader(ctx, rewrite, room(k)) for k, rewrite in privileged.items()}
         return measure(self, groups, needs, readers)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
