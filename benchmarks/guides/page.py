@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.guides import advice, maps, rewards
-from benchmarks.guides.run import read_results
+from benchmarks.guides.run import STUDIES, read_results
 from palaestra.control.language import columns_of
 from palaestra.markdown import fill_marks, table
 from palaestra.stats import Interval, bounded_interval, mean_interval
@@ -224,6 +224,15 @@ def maps_table(cells: Cells) -> str:
     return table(rows, *head, "seeds")
 
 
+def progress(results: Mapping[str, Cells]) -> str:
+    """How many of the declared cells are run."""
+    counts = [
+        f"{name} {len(results.get(name, {}))} of {len(cells())}"
+        for name, (cells, _) in STUDIES.items()
+    ]
+    return f"Cells that are run, of those declared: {', '.join(counts)}."
+
+
 def made_parts(results: Mapping[str, Cells]) -> dict[str, str]:
     """The page's tables by their marks."""
     of = lambda name: results.get(name, {})
@@ -238,6 +247,7 @@ def made_parts(results: Mapping[str, Cells]) -> dict[str, str]:
         **{name: make(of("rewards")) for name, make in makers},
         "advice": advice_table(of("advice")),
         "maps": maps_table(of("maps")),
+        "progress": progress(results),
     }
 
 
