@@ -148,6 +148,10 @@ def pairs_table(results: Mapping[str, Any], declared: int) -> str:
 def conclusions(results: Mapping[str, Any], declared: int) -> str:
     """Sentences that follow from the verdicts."""
     lines = list[str]()
+    ahead = [f"{arm} on {n}" for n in NAMES for arm in CALLS if is_above(results, n, arm)]
+    lines.append(
+        f"- **Above BM25 with its whole interval: {', '.join(ahead) or 'no arm on either collection'}.**"
+    )
     for collection in NAMES:
         quality = values(results, collection, "ndcg")
         by = dict[str, list[str]]()
@@ -158,25 +162,37 @@ def conclusions(results: Mapping[str, Any], declared: int) -> str:
                 by.setdefault(verdict(gain, len(quality[arm]), declared, lost), []).append(
                     f"{arm} ({gain[0]:+.3f})"
                 )
-        told = "; ".join(f"{v}: {', '.join(arms)}" for v, arms in by.items())
-        lines.append(f"- **{NAMES[collection]}.** BM25 has NDCG@10 {quality[BASE].mean():.3f}. Against it, {told}."
+        told = ". ".join(f"{v.capitalize()}: {', '.join(arms)}" for v, arms in by.items())
+        lines.append(f"- **{NAMES[collection]}.** BM25 has NDCG@10 {quality[BASE].mean():.3f}; the arms less that: {told}."
                      if BASE in quality else f"- **{NAMES[collection]}.** Not run.")  # fmt: skip
-    worth = [words_worth(results, n) for n in NAMES]
-    lines.append(
-        "- **What the words of candidates are worth**, NDCG@10 less that with other candidates' words: "
-        f"{'; '.join(x for x in worth if x)}."
-    )
+    lines += [
+        f"- **What the words of candidates are worth** (NDCG@10 less that with other candidates' words), {told}."
+        for told in (words_worth(results, n) for n in NAMES)
+        if told
+    ]
+    missing = len(NAMES) * (1 + declared * (len(CALLS) - 1)) - len(results["cells"])
+    if missing > 0:
+        lines.insert(0, f"- **Not complete:** {missing} of the declared cells are not run yet.")
     return "\n".join(lines)
+
+
+def is_above(results: Mapping[str, Any], collection: str, arm: str) -> bool:
+    """Whether an arm's interval less BM25 lies above 0."""
+    quality = values(results, collection, "ndcg")
+    return arm in quality and arm != BASE and interval(quality[arm], quality[BASE])[1] > 0
 
 
 def words_worth(results: Mapping[str, Any], collection: str) -> str:
     """What each arm that reads candidates loses when their words are another query's."""
     quality = values(results, collection, "ndcg")
     other = values(results, collection, "ndcg", "shifted")
-    told = [
-        f"{arm} {written(interval(quality[arm], other[arm]), '+')}" for arm in CALLS if arm in other
-    ]
-    return f"{collection}: {', '.join(told)}" if told else ""
+    told = list[str]()
+    for arm in CALLS:
+        if arm in other:
+            gain = written(interval(quality[arm], other[arm]), "+")
+            alike = (quality[arm] == other[arm]).mean()
+            told.append(f"{arm} {gain}, the same for {alike:.0%} of queries")
+    return f"{collection}: {'; '.join(told)}" if told else ""
 
 
 def collections_table(results: Mapping[str, Any]) -> str:

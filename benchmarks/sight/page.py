@@ -121,6 +121,9 @@ def conclusions(results: Mapping[str, Any], starts: Sequence[str], declared: int
             f"- **From the {start} start**, which answers {kept:.2f} right with the picture and {swapped:.2f} with "
             f"another scene's, RL adds with the picture and with another scene's: {'; '.join(told)}."
         )
+    missing = len(starts) * declared * len(ARMS) - len(results["cells"])
+    if missing > 0:
+        lines.insert(0, f"- **Not complete:** {missing} of the declared cells are not run yet.")
     return "\n".join(lines)
 
 
