@@ -48,7 +48,7 @@ def setting(result: BenchResult) -> str:
     if w.get("positions"):
         tokens += f", {w['positions']} positions"
     threads = result.get("machine", {}).get("omp_num_threads", "")
-    threads = f", {threads} threads" if threads else ""
+    threads = f", {threads} thread{'s' * (threads != '1')}" if threads else ""
     return (
         f"{w['model']}, {w['dtype']}{lora}{vllm}{threads}, {w['prompts']} x {w['group']}, {tokens}"
     )

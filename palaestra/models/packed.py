@@ -17,6 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from palaestra.models import blockwise
 from palaestra.models.layout import Layout
 
+LONG = 512  # queries of a row that meet their keys together
 NAME = "palaestra_packed"  # of the attention among those of transformers
 
 
@@ -48,12 +49,32 @@ def attention(
     outs = []
     for b in layout.blocks:
         # [H, R, Q, D], [H_kv, R, K, D]
-        q, k, v = query[0][:, b.query], key[0][:, b.key], value[0][:, b.key]
-        out = _attend(
-            q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), b.mask, scale, b.summand
-        )
+        parts = (query[0][:, b.query], key[0][:, b.key], value[0][:, b.key])
+        q, k, v = (x.transpose(0, 1) for x in parts)
+        if q.shape[2] > LONG and not q.is_cuda:
+            out = _attend_causally(q, k, v, b.mask, scale)
+        else:
+            out = _attend(q, k, v, b.mask, scale, b.summand)
         outs.append(out[b.filled])  # [R, Q, H, D] -> [tokens, H, D]
     return torch.cat(outs)[None], None
+
+
+def _attend_causally(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None
+) -> Tensor:
+    """As `_attend`, of a block whose last Q keys are those of its Q queries, which see none after
+    themselves: `LONG` queries at a time leave out the keys that none of them sees.
+    """
+    Q, K = mask.shape[2:]
+    outs = list[Tensor]()
+    for start in range(0, Q, LONG):
+        end = min(start + LONG, Q)
+        seen = slice(K - Q + end)
+        some = mask[:, :, start:end, seen]
+        outs.append(
+            _attend(query[:, :, start:end], key[:, :, seen], value[:, :, seen], some, scale)
+        )
+    return torch.cat(outs, 1)
 
 
 def _attend(

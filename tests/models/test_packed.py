@@ -64,6 +64,23 @@ def test_equals_the_padded_computation(model, shapes):
     assert float((gradient - expected).norm() / expected.norm()) < 1e-6
 
 
+def test_long_rows_meet_no_keys_behind_themselves(model, monkeypatch):
+    """Three queries at a time: the same numbers, and of the keys of a row about half."""
+    met, attend = [], packed._attend
+    monkeypatch.setattr(packed, "_attend", lambda q, k, *more: met.append((q.shape, k.shape)) or attend(q, k, *more))
+    shapes = [(0, [12]), (0, [3, 2, 11]), (1, [17])]
+    (whole, slope), met_whole = both(model, batch_of(shapes))[0], sum(q[2] * k[2] for q, k in met)
+    met.clear()
+    monkeypatch.setattr(packed, "LONG", 3)
+    (out, gradient), (plain, expected) = both(model, batch_of(shapes))
+    for name in out:
+        assert torch.allclose(out[name], plain[name], rtol=0, atol=1e-9)
+        assert torch.allclose(out[name], whole[name], rtol=0, atol=1e-12)
+    assert float((gradient - expected).norm() / expected.norm()) < 1e-6
+    assert torch.allclose(gradient, slope, rtol=0, atol=1e-9)
+    assert max(q[2] for q, _ in met) == 3 and sum(q[2] * k[2] for q, k in met) < 0.8 * met_whole
+
+
 def test_a_shared_prompt_is_computed_once():
     batch = batch_of([(0, [3]), (0, [5]), (1, [2])])
     layout = Layout.of(batch)
