@@ -16,8 +16,8 @@ from palaestra.method import Recipe
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model
-from palaestra.models.quantised import describe_bits
 from palaestra.models.precision import SMALL, precision_for
+from palaestra.models.quantised import describe_bits
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext

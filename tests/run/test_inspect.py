@@ -79,6 +79,7 @@ def test_without_the_package_one_line_says_so(place, monkeypatch, capsys):
     assert "pip install 'palaestra[inspect]'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_scores_are_of_what_the_engine_writes(place, capsys):
     pytest.importorskip("inspect_ai")
     assert main(["eval", "--task", "inspect:own.py@sums(extra=2)", "--n", "4", "--out", "kept", "--json"]) == 0
