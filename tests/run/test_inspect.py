@@ -79,7 +79,6 @@ def test_without_the_package_one_line_says_so(place, monkeypatch, capsys):
     assert "pip install 'palaestra[inspect]'" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_scores_are_of_what_the_engine_writes(place, capsys):
     pytest.importorskip("inspect_ai")
     assert main(["eval", "--task", "inspect:own.py@sums(extra=2)", "--n", "4", "--out", "kept", "--json"]) == 0
@@ -140,7 +139,6 @@ def test_mistakes_are_one_line(place, capsys, task, says):
     assert says in last and "inspect" in last
 
 
-@pytest.mark.slow
 def test_before_and_after_training(place):
     """An errand: a task of my own, measured by Inspect before and after a run."""
     pytest.importorskip("inspect_ai")
