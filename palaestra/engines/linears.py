@@ -32,7 +32,8 @@ class Reordered:
     def __init__(self, model: Model):
         able = model.device.type == "cpu" and model.dtype == torch.float32
         kinds = (nn.Linear, Linear4bit)
-        self.linears = [m for m in model.module.modules() if able and type(m) in kinds]
+        every = (m for m in model.module.modules() if isinstance(m, nn.Linear))
+        self.linears = [m for m in every if able and type(m) in kinds]
         self.copies = torch.backends.mkldnn.is_available()
         self._made: dict[nn.Linear, tuple[tuple[int, ...], Product]] = {}
 

@@ -42,7 +42,7 @@ class Linear4bit(nn.Linear):
             weight_OI, blocksize=BLOCK, compress_statistics=True, quant_type=KIND
         )
         self.weight = nn.Parameter(packed, requires_grad=False)
-        bias: Tensor | None = layer.bias
+        bias = layer.__dict__["_parameters"]["bias"]  # None where there is none
         if bias is not None:
             self.bias = nn.Parameter(bias.detach().to(device), requires_grad=False)
         self.turned = turned  # whether it stands for a Conv1D, whose weight is [in, out]
@@ -92,7 +92,7 @@ def functional() -> Any:
     return functions
 
 
-def quantise(module: nn.Module, device: torch.device | str) -> nn.Module:
+def quantise(module: Any, device: torch.device | str) -> Any:
     """Puts every linear layer of the decoder layers in 4 bits, one at a time on `device`; embeddings,
     norms, the output layer and experts that are one tensor stay as they are.
 
