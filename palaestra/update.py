@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -130,9 +131,7 @@ class AdamW8bit(AdamW):
     def inner(self, parameters: list[Any]) -> torch.optim.Optimizer:
         """Raises UserError where bitsandbytes is not installed."""
         functional()
-        from bitsandbytes.optim import AdamW8bit as Moments8bit
-
-        return Moments8bit(
+        return import_module("bitsandbytes.optim").AdamW8bit(
             parameters,
             lr=0.0,
             betas=self.betas,

@@ -39,7 +39,8 @@ class Reordered:
         self.dtype: Format = dtype
         able = model.device.type == "cpu" and (model.dtype == torch.float32 or dtype != "")
         kinds = (nn.Linear, Linear4bit)
-        self.linears = [m for m in model.module.modules() if able and type(m) in kinds]
+        every = (m for m in model.module.modules() if isinstance(m, nn.Linear))
+        self.linears = [m for m in every if able and type(m) in kinds]
         self.copies = torch.backends.mkldnn.is_available()
         self._made: dict[nn.Linear, tuple[tuple[int, ...], Product]] = {}
 

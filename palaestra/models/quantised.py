@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -41,8 +42,9 @@ class Linear4bit(nn.Linear):
             weight_OI, blocksize=BLOCK, compress_statistics=True, quant_type=KIND
         )
         self.weight = nn.Parameter(packed, requires_grad=False)
-        if layer.bias is not None:
-            self.bias = nn.Parameter(layer.bias.detach().to(device), requires_grad=False)
+        bias = layer.__dict__["_parameters"]["bias"]  # None where there is none
+        if bias is not None:
+            self.bias = nn.Parameter(bias.detach().to(device), requires_grad=False)
         self.turned = turned  # whether it stands for a Conv1D, whose weight is [in, out]
 
     def dequantised(self) -> Tensor:
@@ -79,7 +81,7 @@ def functional() -> Any:
     level = log.level
     try:
         log.setLevel(logging.ERROR)  # it warns of kernels that are not used here
-        import bitsandbytes.functional as functions
+        functions = import_module("bitsandbytes.functional")
     except ImportError:
         raise UserError(
             "4-bit weights and 8-bit optimisers need the package bitsandbytes: pip install "
@@ -90,7 +92,7 @@ def functional() -> Any:
     return functions
 
 
-def quantise(module: nn.Module, device: torch.device | str) -> nn.Module:
+def quantise(module: Any, device: torch.device | str) -> Any:
     """Puts every linear layer of the decoder layers in 4 bits, one at a time on `device`; embeddings,
     norms, the output layer and experts that are one tensor stay as they are.
 
@@ -142,10 +144,10 @@ class _Turned(nn.Linear):
 
 
 def _plain(layer: Linear4bit) -> nn.Linear:
-    kind = _Turned if layer.turned else nn.Linear
-    made = kind(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
+    kind, bias = _Turned if layer.turned else nn.Linear, layer.__dict__["_parameters"]["bias"]
+    made = kind(layer.in_features, layer.out_features, bias is not None, device="meta")
     made.weight = nn.Parameter(layer.dequantised(), requires_grad=False)
-    made.bias = layer.bias
+    made.bias = bias
     return made
 
 

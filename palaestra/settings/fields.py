@@ -372,8 +372,7 @@ class Settings(DriveSettings, ProblemSettings):
 
     exams: tuple[str, ...] = setting(
         (),
-        "further tasks that are measured as the held-out problems are, lm-eval:NAME and inspect:TASK among them; may stand "
-        "several times",
+        "further tasks that are measured as the held-out problems are, also lm-eval:NAME, inspect:TASK; may stand several times",
         metavar="TASK",
         use=Use.REPEATED,
         flag="train",

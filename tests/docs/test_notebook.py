@@ -4,7 +4,6 @@ from pathlib import Path
 
 import nbclient
 import nbformat
-import pytest
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "examples/notebook/first_run.ipynb"
@@ -16,7 +15,6 @@ def test_no_output_is_kept_in_the_file():
     assert all(not c.outputs and c.execution_count is None for c in notebook.cells if c.cell_type == "code")
 
 
-@pytest.mark.slow
 def test_its_cells_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -239,7 +239,6 @@ def test_every_learner_gets_it_with_the_recipes_numbers():
 
 
 @needs_bits
-@pytest.mark.slow
 def test_a_run_resumes_bit_by_bit_and_its_checkpoints_are_models(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main([*SMALL, "--steps", "3", "--checkpoint-every", "1", "--out", "whole"]) == 0

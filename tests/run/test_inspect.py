@@ -139,7 +139,6 @@ def test_mistakes_are_one_line(place, capsys, task, says):
     assert says in last and "inspect" in last
 
 
-@pytest.mark.slow
 def test_before_and_after_training(place):
     """An errand: a task of my own, measured by Inspect before and after a run."""
     pytest.importorskip("inspect_ai")
