@@ -141,3 +141,20 @@ def test_publish_whole(context, wrong):
 
 def same(one, other):
     return all(np.array_equal(v, other[n][k]) for n, of in one.items() for k, v in of.items())
+
+
+def test_drafts_of_a_worker_change_nothing_and_are_counted(context):
+    found = []
+    for engine in ("own", "own(drafts='all')"):
+        ctx, recipe = context(seed=3), grpo.build()
+        ctx.engine_name = engine
+        prepare(recipe, ctx)
+        worker = Worker(WorkerParts.of(recipe, ctx))
+        weights = weights_of(worker.ctx, ["policy"])
+        for step in (5, 6):  # the second time the tasks were visited before
+            found.append(worker.collect(ticket_of(worker), step, published(step, weights)))
+    plain, drafted = found[:2], found[2:]
+    for a, b in zip(plain, drafted, strict=True):
+        assert [(s.ids, s.logp) for s in segments(a)] == [(s.ids, s.logp) for s in segments(b)]
+        assert a.counts.drafts.passes == 0 and b.counts.drafts.passes > 0
+    assert drafted[1].counts.drafts.accepted > 0
