@@ -34,14 +34,14 @@ Steps count in place of time limits. Base prover, group size and rate of the pap
 Controls: `filters=False` trains on all that can be read, `rounds=0` on the seeds.
 
 `palaestra train leanconjecturer --seed 0`, on theorems of up to three operators a side, with a program that proposes:
-of 144 proposals 34 are kept, 52 are false, 40 known, 13 in the library and 5 held out, so the filters drop 66% of what is
-new and can be read. Of 16 held-out theorems of two or three steps, eight proofs each, imitation for 600 steps proves 26%
-at the first try, and 24 steps of RL bring 32% (pass@1); within eight tries it is 38% before and after. One seed, 16
-theorems: no claim. In RL 77% of the groups have no proof (`all_zero`, by step 62% to 88%), and rewards go from 0.11 to
-0.18, means of eight steps: most of what is kept has more operators or steps than what was imitated, and 4 of the 34 have
-no chain of four steps. With 250 steps of imitation, other proposals and 15 steps of RL it was 17% to 19%, `all_zero` 83%. The run
-took 109 seconds of a processor.
-Seeds alone and unfiltered conjectures, at equal samples, were not run beside it.
+of 144 proposals 34 are kept, 52 are false, 40 known, 13 in the library and 5 held out, so the filters drop 66% of
+what is new and can be read. Of 16 held-out theorems of two or three steps, eight proofs each, imitation for 600 steps
+proves 26% at the first try, and 24 steps of RL bring 32% (pass@1); within eight tries it is 38% before and after. One
+seed, 16 theorems: no claim. In RL 77% of the groups have no proof (`all_zero`, by step 62% to 88%), and rewards go
+from 0.11 to 0.18, means of eight steps: most of what is kept has more operators or steps than what was imitated, and
+4 of the 34 have no chain of four steps. With 250 steps of imitation, other proposals and 15 steps of RL it was 17% to
+19%, `all_zero` 83%. The run took 109 seconds of a processor. Seeds alone and unfiltered conjectures, at equal
+samples, were not run beside it.
 """
 
 from dataclasses import replace
