@@ -37,8 +37,11 @@ class Reordered:
     def __init__(self, model: Model, dtype: Format = ""):
         self.dtype: Format = dtype
         able = model.device.type == "cpu" and (model.dtype == torch.float32 or dtype != "")
-        kinds = (nn.Linear, Linear4bit)
-        self.linears = [m for m in model.module.modules() if able and type(m) in kinds]
+        self.linears = [
+            m
+            for m in model.module.modules()
+            if able and isinstance(m, nn.Linear) and type(m) in (nn.Linear, Linear4bit)
+        ]
         self.copies = torch.backends.mkldnn.is_available()
         self._made: dict[nn.Linear, tuple[tuple[int, ...], Product]] = {}
 
@@ -73,7 +76,7 @@ class Reordered:
             if m not in self._made or self._made[m][0] != state:
                 product = self._product(m)
                 rows = self._rule(m, product) or ANY
-                if isinstance(m, Linear4bit):  # no copy of its weights stays
+                if isinstance(m, Linear4bit) and not self.dtype:  # no copy of its weights stays
                     self._made[m] = state, partial(_unpacked, rows, m)
                     m.__dict__["forward"] = self._made[m][1]
                     continue
