@@ -75,7 +75,7 @@ class Reordered:
             if m not in self._made or self._made[m][0] != state:
                 product = self._product(m)
                 rows = self._rule(m, product) or ANY
-                if isinstance(m, Linear4bit):  # no copy of its weights stays
+                if isinstance(m, Linear4bit) and not self.dtype:  # no copy of its weights stays
                     self._made[m] = state, partial(_unpacked, rows, m)
                     m.__dict__["forward"] = self._made[m][1]
                     continue

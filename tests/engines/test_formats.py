@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
 from palaestra.engines import formats
+from palaestra.engines.linears import Reordered
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.select import build, check
 from palaestra.errors import UserError
@@ -173,3 +175,22 @@ def test_what_cannot_be_is_said_before_anything_runs(monkeypatch):
     )
     with pytest.raises(UserError, match="no FBGEMM"):
         check("own(dtype=int8)", model)
+
+
+@needs_int8
+@torch.no_grad()
+def test_a_base_in_four_bits_is_copied_too():
+    """From what its packed weights stand for; without a dtype no copy of them stays."""
+    pytest.importorskip("bitsandbytes")
+    from palaestra.models.quantised import Linear4bit
+
+    layers = nn.Sequential(Linear4bit(nn.Linear(128, 64), torch.device("cpu")))
+    model = SimpleNamespace(module=layers, device=torch.device("cpu"), dtype=torch.float32)
+    x, expected = weight(4, 128), None
+    for dtype in ("", "int8"):
+        copies = Reordered(model, dtype)
+        with copies:
+            found = layers(x)
+        assert (copies._made[layers[0]][1].func is formats._times_int8) == (dtype == "int8")
+        expected = found if expected is None else expected
+    assert 0 < float((found - expected).norm() / expected.norm()) < 0.03
