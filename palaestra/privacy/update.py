@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from palaestra.errors import UserError
+from palaestra.models.master import MasterWeights
 from palaestra.privacy.accounting import Spend, composed_epsilon, composed_noise, noise_for
 from palaestra.privacy.lines import INCLUSION, NO_SECRET, count_lines, sampling_rate
 from palaestra.privacy.optimiser import VARIANCE
@@ -213,6 +214,8 @@ class PrivateSteps:
                 learner.optimiser.set(optimiser, clock)
                 for group in optimiser.param_groups:
                     group[VARIANCE] = (scale / self.expected) ** 2
+                if isinstance(optimiser, MasterWeights):
+                    optimiser.key = (ctx.seed, "moments", name, clock)
                 optimiser.step()
         finally:
             optimiser.zero_grad(set_to_none=True)
