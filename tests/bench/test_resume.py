@@ -150,7 +150,7 @@ class Worker:
         if self.name == "peer" and n == self.breaks_at:
             raise KeyboardInterrupt
         memory = {"base": 1.0, "update": 2.0}
-        return dict.fromkeys(trl.PHASES, float(n)) | {"tokens": 10, "memory": memory}
+        return dict.fromkeys((*trl.PHASES, "processor"), float(n)) | {"tokens": 10, "memory": memory}
 
     def close(self):
         self.log.append(("end", self.name))
