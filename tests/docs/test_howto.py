@@ -101,7 +101,7 @@ def test_every_metric_of_the_page_is_one(place, capsys):
     """And what a step of GRPO logs is on the page."""
     assert main(["train", "--smoke", "--out", "run"]) == 0
     capsys.readouterr()
-    named = set(re.findall(r"`([a-z_]+)`", PAGE.split("| metric | meaning |")[1]))
+    named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)?)`", PAGE.split("| metric | meaning |")[1]))
     logged = [set(json.loads(line)) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     phases = {k for keys in logged for k in keys if k.startswith("seconds/")}
     assert phases and "`seconds/PHASE`" in PAGE
