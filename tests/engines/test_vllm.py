@@ -480,7 +480,7 @@ def test_a_model_that_vllm_would_refuse_is_named_before_the_run(monkeypatch, tmp
         ("vllm(sleep=false)", "--engine vllm(sleep=false): write sleep=True or sleep=False"),
         ("vllm(sleeps=True)", "engine 'vllm' has no setting 'sleeps'; did you mean sleep?"),
         ("vllm(slots=3)", "engine 'vllm' has no setting 'slots'; that is --slots"),
-        ("own(tp=2)", "engine 'own' has no setting 'tp'; it has none"),
+        ("own(tp=2)", "engine 'own' has no setting 'tp'; there are drafts, dtype"),
         ("vllm+own", "write --engine NAME or --engine 'NAME(setting=value)'"),
         ("vllm(2)", "write settings as vllm(name=value)"),
     ],
