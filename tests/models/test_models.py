@@ -98,6 +98,7 @@ def naive(model, batch, temperature):
             if batch.mask[b, t]:
                 out["logp"][b, t] = logp[t - 1, ids[0, t]]
                 out["entropy"][b, t] = -(logp[t - 1].exp() * logp[t - 1]).sum()
+                out["collision"][b, t] = (logp[t - 1].exp() ** 2).sum()
                 out["vocab_mean_logp"][b, t] = logp[t - 1].mean()
                 out["vocab_logp"][b, t] = logp[t - 1]
                 best = sorted(range(model.vocabulary), key=lambda v: -float(logp[t - 1, v]))[:3]
@@ -237,7 +238,7 @@ def test_a_chunk_counts_the_logits_of_every_code():
 
 def test_an_unknown_need_is_named():
     with pytest.raises(
-        KeyError, match=r"unknown need 'kl'; this model gives logp, entropy, vocab_mean_logp, vocab_logp"
+        KeyError, match=r"unknown need 'kl'; this model gives logp, entropy, collision, vocab_mean_logp, vocab_logp"
     ):
         forward(LLAMA, batch_of([5]), ("logp", "kl"))
 
