@@ -128,6 +128,14 @@ class AdamW8bit(AdamW):
     smallest: int = 4096
     paged: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.narrow_moments:
+            raise UserError(
+                "moments are kept in 8 bits or in bfloat16, not both; leave off --optim, or "
+                "narrow_moments=true"
+            )
+
     def inner(self, parameters: list[Any]) -> torch.optim.Optimizer:
         """Raises UserError where bitsandbytes is not installed."""
         functional()

@@ -10,6 +10,7 @@ from inspect import Parameter
 from typing import Any, Protocol, runtime_checkable
 
 from palaestra.context import Engine
+from palaestra.engines.drafts import sources_of
 from palaestra.engines.formats import check_format
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.vllm import VllmEngine, check_served
@@ -53,6 +54,7 @@ def check(spec: str, model: Model) -> None:
         check_served(model, **settings)
     if make is OwnEngine:
         check_format(settings.get("dtype", ""), model.device.type)
+        sources_of(settings.get("drafts", "off"))
 
 
 def gpus_of(spec: str) -> int:

@@ -289,6 +289,9 @@ def test_the_setting():
     assert sources_of("all") == ("ngram", "siblings", "last") and sources_of("off") == ()
     with pytest.raises(UserError, match="there are no drafts 'lsat'; write drafts=off, all, or some of ngram"):
         select.build("own(drafts='lsat')", load("tiny"), slots=3, cache_mb=5)
+    with pytest.raises(UserError, match="there are no drafts 'lsat'"):  # before a run has a folder
+        select.check("own(drafts='lsat')", load("tiny"))
+    select.check("own(drafts='last')", load("tiny"))
 
 
 # ---- what is guessed

@@ -238,6 +238,11 @@ def test_every_learner_gets_it_with_the_recipes_numbers():
         overrides.recipe_of(Settings(recipe="dp-alignment", optim="adamw_8bit"))
 
 
+def test_moments_are_not_kept_in_two_ways():
+    with pytest.raises(UserError, match="in 8 bits or in bfloat16, not both; leave off --optim, or narrow_moments"):
+        overrides.recipe_of(Settings(recipe="grpo", optim="adamw_8bit", set={"optimiser.narrow_moments": "true"}))
+
+
 @needs_bits
 def test_a_run_resumes_bit_by_bit_and_its_checkpoints_are_models(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
