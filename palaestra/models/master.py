@@ -232,3 +232,14 @@ def with_masters(
     """
     low = any(p.dtype.itemsize < torch.float32.itemsize for p in parameters)
     return MasterWeights(parameters, build, narrow) if low or narrow else build(parameters)
+
+
+def load_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
+    """Sets an optimiser to a stored state, which may be of the other kind: a run may go on with narrow
+    moments, or leave them off.
+    """
+    if isinstance(optimiser, MasterWeights):
+        state = state if "inner" in state else {"inner": state, "masters": []}
+    elif "inner" in state:
+        state = state["inner"]
+    optimiser.load_state_dict(state)

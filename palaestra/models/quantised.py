@@ -130,6 +130,14 @@ def unpacked_weights(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters()) + more
 
 
+def unpacked_more_bytes(module: nn.Module) -> int:
+    """How many bytes more the weights take once those in 4 bits have the dtype that they had."""
+    packed = (m for m in module.modules() if isinstance(m, Linear4bit))
+    return sum(
+        m.in_features * m.out_features * m.state.dtype.itemsize - m.weight.nbytes for m in packed
+    )
+
+
 def describe_bits(module: nn.Module) -> str:
     """The end of a line: how much of a model is in 4 bits; "" = nothing is."""
     packed = [m for m in module.modules() if isinstance(m, Linear4bit)]

@@ -19,6 +19,7 @@ from palaestra.attempts import Flight
 from palaestra.errors import Fault, Paused
 from palaestra.method import Recipe
 from palaestra.models.load import save, save_adapters
+from palaestra.models.quantised import unpacked_more_bytes
 from palaestra.rollout.queue import check_some
 from palaestra.step import copy_state
 from palaestra.store import checkpoint, columns, rollouts
@@ -224,10 +225,10 @@ def checkpoint_mb(ctx: RunContext) -> tuple[float, float]:
 
 
 def _whole_bytes(model: Model) -> int:
-    """Of the model with its adapters merged, and its heads."""
+    """Of the model with its adapters merged, and its heads; 4-bit weights are saved in its dtype."""
     merged = {n: p for n, p in model.module.named_parameters() if "lora_" not in n}
     heads = {f"{h}.{n}": p for h, head in model.heads.items() for n, p in head.named_parameters()}
-    return _bytes(merged) + _bytes(heads)
+    return _bytes(merged) + _bytes(heads) + unpacked_more_bytes(model.module)
 
 
 def _bytes(tree: Any) -> int:

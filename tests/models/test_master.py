@@ -6,7 +6,14 @@ import pytest
 import torch
 from palaestra.models import master
 from palaestra.models.load import frozen_copy, load, trainable_copy
-from palaestra.models.master import MasterWeights, join_halves, round_at_random, rounded_bits, split_halves
+from palaestra.models.master import (
+    MasterWeights,
+    join_halves,
+    load_optimiser,
+    round_at_random,
+    rounded_bits,
+    split_halves,
+)
 from palaestra.update import AdamW
 
 
@@ -158,3 +165,27 @@ def test_narrow_moments_follow_what_rounding_to_the_nearest_would_leave(monkeypa
     for _ in range(600):
         nearest = (0.999 * nearest.float() + 0.001).bfloat16()
     assert abs(nearest.item() - (1 - 0.999**600)) > 0.05  # which is why
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_run_goes_on_with_moments_of_the_other_kind(narrow):
+    """Moments are those that were stored, rounded to bfloat16 where they become narrow."""
+
+    def stepped(stage):
+        p = torch.nn.Parameter(torch.linspace(-1, 1, 64))
+        optimiser = stage.build([p])
+        p.grad = torch.linspace(1, 3, 64)
+        stage.set(optimiser, 0)
+        if isinstance(optimiser, MasterWeights):
+            optimiser.key = (0,)
+        optimiser.step()
+        return optimiser
+
+    before, after = (stepped(AdamW(lr=0.1, narrow_moments=n)) for n in (not narrow, narrow))
+    stored = copy.deepcopy(before.state_dict())
+    load_optimiser(after, stored)
+    (old,), (new,) = before.state.values(), after.state.values()
+    for name in master.MOMENTS:
+        assert new[name].dtype == (torch.bfloat16 if narrow else torch.float32)
+        assert torch.equal(new[name], old[name].to(new[name].dtype))
+    after.step()

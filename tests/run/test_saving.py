@@ -261,15 +261,18 @@ def test_what_a_run_will_write_is_said_at_its_start(place, capsys):
     assert "the last one " in line and "the last is kept; no rollouts" in line
 
 
-@pytest.mark.parametrize("lora", [0, 4])
-def test_the_sizes_that_are_foretold_are_those_that_are_written(place, context, small, lora):
+@pytest.mark.parametrize(("lora", "packed"), [(0, False), (4, False), (4, True)])
+def test_the_sizes_that_are_foretold_are_those_that_are_written(place, context, small, lora, packed):
+    """Of 4-bit weights the last checkpoint is the whole model in its dtype."""
     from palaestra.models.lora import LoRA
 
     if lora:
         pytest.importorskip("peft")
+    if packed:
+        pytest.importorskip("bitsandbytes")
     ctx = context(out=place / "run", steps=2, keep=9, checkpoint_every=1)
     if lora:
-        ctx.models["policy"] = load("tiny", lora=LoRA(rank=lora))
+        ctx.models["policy"] = load("tiny", lora=LoRA(rank=lora, load_in_4bit=packed))
     asyncio.run(small(grpo.build()).run(ctx))
     for foretold, step in zip(saving.checkpoint_mb(ctx), (1, 2), strict=True):
         assert foretold == pytest.approx(folder_mb(place / "run" / "checkpoints" / f"step-{step}"), rel=0.05, abs=0.05)

@@ -14,7 +14,7 @@ from palaestra.context import Engine, Learns
 from palaestra.engines import select
 from palaestra.models.heap import give_back
 from palaestra.models.load import load_heads
-from palaestra.models.master import Optimizer
+from palaestra.models.master import Optimizer, load_optimiser
 from palaestra.run.cases import dump_case
 from palaestra.run.faces.models import RunModels
 from palaestra.run.moves import TokenMoves
@@ -52,7 +52,7 @@ class RunTraining(RunModels):
         """Sets a learner's weights, heads and optimiser to those of a checkpoint."""
         load_heads(self.model(name), folder)
         self.model(name).load_weights(folder)
-        self.optimiser(name, learner).load_state_dict(optimiser)
+        load_optimiser(self.optimiser(name, learner), optimiser)
 
     def moving(self, name: str) -> None:
         """To be told before a model's weights change: its engine forgets what it knows of the old
