@@ -342,7 +342,7 @@ def test_kl_cov():
 def test_bounds_between_which_no_covariance_lies_are_refused():
     """Nothing would be cut, and the run would be GRPO without a word."""
     for least, most in ((6.0, 5.0), (1.0, 1.0)):
-        with pytest.raises(UserError, match="ClipCov.most"):
+        with pytest.raises(UserError, match=r"ClipCov\.most"):
             ClipCov(least=least, most=most)
 
 
