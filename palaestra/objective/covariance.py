@@ -15,7 +15,7 @@ from torch import Tensor
 from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce_terms, token_mean
 from palaestra.objective.policy import log_ratio
 from palaestra.objective.tokens import random_scores
-from palaestra.schedule import check_bounds
+from palaestra.schedule import Scheduled, check_bounds
 from palaestra.types import Batch, Outputs, stage
 
 
@@ -49,6 +49,8 @@ class ClipCov(Algebra):
 
     def __post_init__(self) -> None:
         check_bounds("ClipCov.share", self.share, least=0, most=1)
+        if not isinstance(self.least, Scheduled):
+            check_bounds("ClipCov.most", self.most, above=self.least)
         check_bounds("ClipCov.low", self.low, least=0)
         check_bounds("ClipCov.high", self.high, least=0)
 

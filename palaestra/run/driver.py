@@ -44,6 +44,7 @@ from palaestra.run.evaluation import (
 )
 from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept, evaluators_of, run_evaluators
 from palaestra.run.first_step import check_weights, first_step_notes
+from palaestra.run.measuring import check_sayable
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.record_checks import check_recorded, write_omissions
@@ -241,6 +242,10 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
         there = name in ctx.models or name in ctx.scorers
         if not there and not isinstance(source, Moving):
             ctx.reference(name, source)
+            if name in ctx.scorers:
+                check_sayable(
+                    name, (q for x in recipe.learners.values() for m, q in x.needs if m == name)
+                )
             if name in by_tokens:
                 remedy = (
                     "its log-probs of the policy's tokens mean nothing; take one of the same base, or a "

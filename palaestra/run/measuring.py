@@ -174,16 +174,22 @@ def model_says(
             yield place, {q: out[q][i, :length] for q in quantities}
 
 
-def endpoint_says(
-    scorer: Scorer, model: str, quantities: Sequence[str], batch: Batch
-) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """`model_says` of an endpoint. Raises UserError for what it cannot say."""
-    tops = {q: int(q.partition(":")[2]) for q in quantities if q.startswith(f"{TOP}:")}
-    if strange := [q for q in quantities if q != "logp" and q not in tops]:
+def check_sayable(model: str, quantities: Iterable[str]) -> None:
+    """Raises UserError for what an endpoint cannot say."""
+    sayable = ("logp", SPAN, SPAN_LOGP)
+    if strange := [q for q in quantities if q not in sayable and not q.startswith(f"{TOP}:")]:
         raise UserError(
             f"{model}: an endpoint cannot say {strange[0]}; it says how likely the tokens of a text are "
             "(over=tokens), and its likeliest ones (top=K)"
         )
+
+
+def endpoint_says(
+    scorer: Scorer, model: str, quantities: Sequence[str], batch: Batch
+) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """`model_says` of an endpoint. Raises UserError for what it cannot say."""
+    check_sayable(model, quantities)
+    tops = {q: int(q.partition(":")[2]) for q in quantities if q.startswith(f"{TOP}:")}
     trained = batch.mask > 0
     if bool((batch["temperature"][trained] != 1).any()):
         raise UserError(

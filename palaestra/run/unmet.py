@@ -27,6 +27,7 @@ from palaestra.settings.fields import VALUE, Settings
 from palaestra.suggest import close_names
 from palaestra.tasks.columns import META, USES
 from palaestra.tasks.files import RECORDED_COLUMNS, UNLABELLED
+from palaestra.tasks.formats import BEFORE, WRITTEN
 from palaestra.types import Task
 
 if TYPE_CHECKING:
@@ -271,7 +272,8 @@ def value_of_task(task: Task, column: str) -> Any:
 
 
 def missing_column(column: NeededColumn, data: str, tasks: list[Task]) -> str:
-    names = list(dict.fromkeys(str(k) for t in tasks for k in t.meta))
+    own = {f"{use}{BEFORE}" for use in WRITTEN}  # parts of other columns
+    names = list(dict.fromkeys(str(k) for t in tasks for k in t.meta if k not in own))
     near = close_names(column.name, names)
     which = near[0] if near else "COLUMN"
     has = f" (it has {', '.join(names[:8])})" if names and not near else ""

@@ -27,6 +27,7 @@ from palaestra.tasks.options import has_options
 from palaestra.tasks.picture_data import PICTURE_COLUMNS, folder_of, read_pictures
 from palaestra.tasks.records import Record, Records, each_record, kind
 from palaestra.tasks.sound_data import SOUND_COLUMNS
+from palaestra.tasks.tool_data import notes_on_messages
 from palaestra.tasks.video_data import VIDEO_COLUMNS
 from palaestra.types import value_class
 
@@ -154,6 +155,9 @@ class Converted:
     def __init__(self, records: Records, reading: ColumnMap, pixels: int = 0, frames: int = 0):
         self.records, self.reading, self.path = records, reading, records.path
         self.pixels, self.frames = pixels, frames
+        self.replies = tuple(dict.fromkeys(map(reading.name, ("chosen", "rejected", "response"))))
+        # of the replies that were read, which are text afterwards
+        self.notes = set[str]()
 
     def __len__(self) -> int:
         return len(self.records)
@@ -167,6 +171,9 @@ class Converted:
     def _read(self, record: Record, index: int) -> Record:
         where = self.where(index)
         read = self.reading.read(record, where)
+        for column in self.replies:
+            if not isinstance(record.get(column), str):
+                self.notes |= notes_on_messages(record.get(column))
         folder = folder_of(self.records, index)
         return read_pictures(read, where, folder, self.pixels, self.frames)
 

@@ -242,7 +242,13 @@ def read_conversations(
     chosen, rejected = ([standard_message(m) for m in talk] for talk in (chosen, rejected))
     n = alike = common(chosen, rejected)
     if n and n == min(len(chosen), len(rejected)):
-        raise UserError(f"{where}: {first} and {second} do not differ; drop the record")
+        if len(chosen) == len(rejected):
+            raise UserError(f"{where}: {first} and {second} do not differ; drop the record")
+        longer, shorter = (first, second) if len(chosen) > n else (second, first)
+        raise UserError(
+            f"{where}: {longer} goes on where {shorter} ends, so they have no replies to the same "
+            "messages; write another reply into one, or drop the record"
+        )
     if n:
         asked = row.get("prompt") is not None or row.get("messages") is not None
         begins = isinstance(chosen[0], Mapping) and chosen[0].get("role") == "assistant"

@@ -81,18 +81,22 @@ def _write(call: Any, where: str, field: str) -> str:
 
 def notes_on_tools(record: Record) -> set[str]:
     """What is to be said of the tools and of the thoughts in a record."""
-    notes: set[str] = set()
-    for name in ("messages", "prompt"):
-        messages = record.get(name)
-        for message in messages if isinstance(messages, list) else ():
-            if isinstance(message, Mapping) and (
-                message.get("tool_calls") is not None or message.get("function_call") is not None
-            ):
-                notes.add(WRITTEN)
-            if isinstance(message, Mapping) and any(message.get(k) for k in THOUGHTS):
-                notes.add(THOUGHT)
+    notes = notes_on_messages(record.get("messages")) | notes_on_messages(record.get("prompt"))
     if describes_tools(record.get("tools")):
         notes.add(SHOWN)
+    return notes
+
+
+def notes_on_messages(messages: Any) -> set[str]:
+    """What is to be said of calls and thoughts in messages; nothing of what is no list of them."""
+    notes: set[str] = set()
+    for message in messages if isinstance(messages, list) else ():
+        if not isinstance(message, Mapping):
+            continue
+        if message.get("tool_calls") is not None or message.get("function_call") is not None:
+            notes.add(WRITTEN)
+        if any(message.get(k) for k in THOUGHTS):
+            notes.add(THOUGHT)
     return notes
 
 

@@ -339,6 +339,13 @@ def test_kl_cov():
     assert grad[1, 1:3].tolist() == near([(2 * down[0] - 0.5) / 5, 2 * down[1] / 5])
 
 
+def test_bounds_between_which_no_covariance_lies_are_refused():
+    """Nothing would be cut, and the run would be GRPO without a word."""
+    for least, most in ((6.0, 5.0), (1.0, 1.0)):
+        with pytest.raises(UserError, match=r"ClipCov\.most"):
+            ClipCov(least=least, most=most)
+
+
 def test_clip_cov():
     """Ratios e^.2 with A = 1 and e^-.3 with A = -2 are clipped at 1.2 and .8; of the others c is -.18, 0, -.63. Between -.1
     and 1 lies 0 alone, so that token has no gradient, and no loss.

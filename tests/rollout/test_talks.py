@@ -7,7 +7,8 @@ import math
 import palaestra as pl
 import pytest
 import torch
-from palaestra.tasks.files import first_tasks
+from palaestra.tasks.files import FileTasks, first_tasks
+from palaestra.tasks.tool_data import WRITTEN
 from palaestra.types import Group
 from palaestra.update import pack
 
@@ -151,6 +152,8 @@ def test_methods_take_them(tmp_path, method):
         ({"chosen": [CALL, {**RESULT, "weight": 1}, ANSWER], "rejected": [WRONG]}, "marks a message of the tool"),
         ({"chosen": [CALL, ANSWER], "rejected": [WRONG]}, "are both from the assistant"),
         ({"chosen": [], "rejected": [WRONG]}, "write text, or messages after the prompt"),
+        ({"chosen": [WRONG, say("user", "Sure?"), ANSWER], "rejected": [WRONG]}, "chosen goes on where rejected ends"),
+        ({"chosen": [WRONG], "rejected": [WRONG, say("user", "Sure?"), ANSWER]}, "rejected goes on where chosen ends"),
     ],
 )
 def test_what_no_reply_is_is_refused_in_one_line(tmp_path, row, message):
@@ -164,3 +167,26 @@ def test_methods_that_read_one_text_refuse_them(tmp_path):
     path.write_text("".join(json.dumps({**FORMS["replies to a prompt"], "prompt": f"{i}?"}) + "\n" for i in range(4)))
     with pytest.raises(pl.UserError, match="reads the column 'chosen' as one text"):
         pl.train("j1-judge", data=str(path), out=tmp_path / "run", quiet=True)
+
+
+def test_that_calls_are_written_as_text_is_said_of_replies_too(tmp_path):
+    """Their form is that of one family of models, which whoever trains another has to know."""
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}
+    wrote = {"role": "assistant", "content": None, "tool_calls": [call]}
+    for name, row, said in (
+        ("pair", {"chosen": [wrote, RESULT, ANSWER], "rejected": [WRONG]}, True),
+        ("last", {"chosen": [ANSWER], "rejected": [wrote]}, True),
+        ("labels", {"completion": [wrote, RESULT, ANSWER], "label": True}, True),
+        ("none", {"chosen": [ANSWER], "rejected": [WRONG]}, False),
+    ):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"prompt": f"{i}?", **row}) + "\n" for i in range(12)))
+        assert (WRITTEN in FileTasks(str(path), answers=False).notes) is said, name
+
+
+def test_what_the_data_has_are_its_own_columns(tmp_path):
+    """The messages before the last one of a reply are no column that a user could name."""
+    path = tmp_path / "d.jsonl"
+    path.write_text("".join(json.dumps({**FORMS["replies to a prompt"], "prompt": f"{i}?"}) + "\n" for i in range(4)))
+    with pytest.raises(pl.UserError, match=r"\(it has chosen, rejected\)"):
+        pl.train("kto", data=str(path), out=tmp_path / "run", quiet=True)

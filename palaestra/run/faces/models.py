@@ -17,7 +17,7 @@ from palaestra.context import Engine, Rewrite
 from palaestra.engines import select
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
-from palaestra.models.files import read_tokenizer
+from palaestra.models.files import explain_failures, read_tokenizer
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load
 from palaestra.models.lora import LoRA
@@ -81,7 +81,8 @@ class RunModels(RunSituation):
         if is_endpoint(source):
             endpoint = scoring_from_text(source, name)
             if endpoint.tokenizer:
-                self.dialects[name] = Chat(read_tokenizer(endpoint.tokenizer))
+                with explain_failures(endpoint.tokenizer):
+                    self.dialects[name] = Chat(read_tokenizer(endpoint.tokenizer))
             dialect = self.dialect(name if endpoint.tokenizer else "policy")
             self.scorers[name] = Scorer(endpoint, lambda i: dialect.decode([i]))
             return

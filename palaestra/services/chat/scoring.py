@@ -30,6 +30,7 @@ from palaestra.services.chat.wire import Wire
 from palaestra.services.threads import run_in_thread
 from palaestra.types import Reply, stage
 
+ROUNDING = 1e-3  # of a server in few bits: how far above 0 a log-prob may be
 SAME = 0.9  # of the tokens that a server spells, the least that have to be spelled as here
 
 
@@ -172,7 +173,11 @@ def read_prompt_logprobs(given: Any, ids: Sequence[int], top: int) -> TokenScore
     logp_T, texts = np.zeros(T), [""] * T
     top_T, ids_T = np.zeros((T, top)), np.zeros((T, top), np.int64)
     for t in range(1, T):
+        if strange := [i for i in given[t] if not str(i).isdecimal()]:
+            raise ValueError(f"a token is named {strange[0]!r}, not by its id")
         said = {int(i): entry for i, entry in given[t].items()}
+        if ids[t] not in said:
+            raise ValueError(f"nothing of token {ids[t]}, which is number {t} of the prompt")
         logp_T[t] = finite(said[ids[t]]["logprob"])
         texts[t] = str(said[ids[t]].get("decoded_token") or "")
         if top:
@@ -196,8 +201,13 @@ def read_echo(given: Any, ids: Sequence[int]) -> TokenScores:
 
 
 def finite(x: Any) -> float:
-    """A log-prob; a server writes what is never said as -inf, or -9999."""
-    return max(float(x), -100.0)
+    """A log-prob; a server writes what is never said as -inf, or -9999. Raises ValueError for what is
+    none: null, text, NaN, or above 0, as probabilities are.
+    """
+    number = isinstance(x, int | float) and not isinstance(x, bool)
+    if not number or not x <= ROUNDING:
+        raise ValueError(f"a log-prob is {x!r}")
+    return min(max(float(x), -100.0), 0.0)
 
 
 def check_spelling(

@@ -14,6 +14,7 @@ from palaestra.models.load import frozen_copy
 from palaestra.models.model import Model
 from palaestra.recipes.losses import distil
 from palaestra.run.driver import prepare
+from palaestra.services.chat.scoring import read_echo, read_prompt_logprobs
 from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Example, Group, Row, Segment
@@ -329,7 +330,6 @@ def first_words(run):
         (lambda body: {"choices": [{"text": "x"}]}, {"over": "tokens"}, "neither as prompt_logprobs nor by echo"),
         (lambda body: {"choices": [{"text": "x"}]}, {"top": 3}, "gives no prompt_logprobs"),
         (lambda body: {"choices": [{"prompt_logprobs": [None, {}]}]}, {"over": "tokens"}, "did not say how likely"),
-        (lambda body: {"choices": [{"prompt_logprobs": [None, {}]}]}, {}, "an endpoint cannot say vocab_logp"),
     ],
 )
 def test_what_an_endpoint_cannot_say_is_one_line(context, answer, options, words):
@@ -339,6 +339,51 @@ def test_what_an_endpoint_cannot_say_is_one_line(context, answer, options, words
         prepare(recipe, ctx)
         group = group_of(ctx, n=1)
         assert words in first_words(lambda: ctx.measure([group], recipe.learners["policy"].needs))
+
+
+def test_the_whole_vocabulary_is_refused_before_anything_is_sampled(context):
+    ctx = context("chain")
+    recipe = distil.build(teacher=at("http://127.0.0.1:9/v1"), samples=2)
+    assert "an endpoint cannot say vocab_logp" in first_words(lambda: prepare(recipe, ctx))
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "."])
+def test_a_tokenizer_that_is_not_there_is_one_line(context, tmp_path, folder):
+    ctx, where = context("chain"), tmp_path / folder
+    teacher = at("http://127.0.0.1:9/v1", f", tokenizer='{where}'")
+    recipe = distil.build(teacher=teacher, over="spans", samples=2)
+    assert str(where) in first_words(lambda: prepare(recipe, ctx))
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"7": {"logprob": None}}, "a log-prob is None"),
+        ({"7": {"logprob": NAN}}, "a log-prob is nan"),
+        ({"7": {"logprob": 0.7}}, "a log-prob is 0.7"),  # a probability
+        ({"7": {"logprob": "-1.0"}}, "a log-prob is '-1.0'"),
+        ({"8": {"logprob": -1.0}}, "nothing of token 7"),
+        ({" seven": {"logprob": -1.0}}, "named ' seven', not by its id"),
+    ],
+)
+def test_what_is_no_log_prob_is_not_learned_from(entry, words):
+    """NaN would leave every step out, and a probability would be learned from without a word."""
+    with pytest.raises(ValueError, match=words):
+        read_prompt_logprobs([None, entry], [3, 7], 0)
+
+
+@pytest.mark.parametrize("said", [None, NAN, 0.7])
+def test_nor_is_that_of_an_echo(said):
+    with pytest.raises(ValueError, match="a log-prob is"):
+        read_echo({"token_logprobs": [None, -1.0, said, -2.0]}, [3, 7, 9])
+
+
+def test_what_is_never_said_and_what_is_always_said_are_log_probs():
+    said = read_echo({"token_logprobs": [None, -9999.0, 1e-6, -math.inf, 0]}, [3, 7, 9, 11, 2])
+    assert said.logp_T.tolist() == [0, -100, 0, -100, 0]
 
 
 def test_an_endpoint_that_spells_otherwise_has_another_tokenizer(context):
