@@ -61,9 +61,9 @@ CARD = pl.Card(
                 "prompt",
                 "text",
                 (
-                    "What is 17 + 25? A 42 B 43",
-                    "What is 8 + 31? A 38 B 39",
-                    "What is 40 + 9? A 50 B 49",
+                    "gift: what is meant? A praise B irony",
+                    "delay: what is meant? A praise B irony",
+                    "news: what is meant? A praise B irony",
                 ),
                 "the question, or `messages`, a chat; its media are in `image`, `images`, `audio` or `audios`",
             ),
@@ -80,7 +80,7 @@ CARD = pl.Card(
             pl.needs.NeededColumn(
                 "context",
                 "text",
-                ("Two numbers are added, 17 and 25.", "8 and 31 are added.", "40 and 9 are added."),
+                ("smile rise", "smile fall", "smile fall"),
                 "what is seen and heard, in words, which contexts are compared with",
                 otherwise="its context is worth 0",
             ),
@@ -88,9 +88,9 @@ CARD = pl.Card(
                 "demonstration",
                 "text",
                 (
-                    "<context>17 25</context><think>sum</think><answer>A</answer>",
-                    "<context>8 31</context><think>sum</think><answer>B</answer>",
-                    "<context>40 9</context><think>sum</think><answer>B</answer>",
+                    "<context>rise</context><think>kind</think><answer>A</answer>",
+                    "<context>fall</context><think>mock</think><answer>B</answer>",
+                    "<context>fall</context><think>mock</think><answer>B</answer>",
                 ),
                 "an answer in the form, which is imitated first",
                 when={"start": ("shown",)},
@@ -106,12 +106,23 @@ CARD = pl.Card(
                 otherwise="the policy's start, frozen, is the judge",
             ),
         ),
+        shows="span_advantage",
+        off={"spans": "none"},
         own={
-            "samples": 2,
+            "samples": 4,
             "exam": 0,
-            "endpoint": "[[4]]",
-            "schedule.prompts": 2,
-            "max_tokens": 12,
+            "start": "shown",
+            "steps": 3,
+            "endpoint": ("[[4]]", "[[0]]", "[[5]]"),
+            "shown.instruction": "",
+            "shown.schedule.prompts": 2,
+            "shown.update.epochs": 24,
+            "shown.optimiser.lr": 0.004,
+            "shown.optimiser.warmup": 0,
+            "rl.instruction": "",
+            "rl.schedule.prompts": 2,
+            "rl.collect.links.0.temperature": 0.5,
+            "max_tokens": 64,
         },
     ),
     use="It helps where answers can be guessed from the words and somebody wrote down what the media show; contexts without "
@@ -173,7 +184,7 @@ def build(
         heads=SENSES,
         rates={"tower": 0.0} if (start == "shown" if frozen is None else frozen) else {},
         instruction=FORM,
-        evaluate={"media": pl.run.MediaExam(n=exam)} if exam else {},
+        evaluate={"media": pl.run.MediaExam(exam, reward=plainly(reward))} if exam else {},
     )
     parts: dict[str, pl.Part] = {}
     if start == "shown":
@@ -186,13 +197,16 @@ def build(
     return pl.Pipeline(parts=parts)
 
 
+def plainly(reward: OmniReward) -> OmniReward:
+    """Form and accuracy alone, by the type of a problem; a judge is asked for free answers."""
+    return replace(reward, gated=False, shuffled=False, partly=False)
+
+
 def plain(learned: pl.Recipe, reward: OmniReward, samples: int) -> pl.Recipe:
     """The last stage: form and accuracy alone, two updates on each batch."""
     return pl.vary(
         learned,
-        collect=pl.links(
-            pl.Sample(n=samples), pl.Score(reward=replace(reward, gated=False, partly=False))
-        ),
+        collect=pl.links(pl.Sample(n=samples), pl.Score(reward=plainly(reward))),
         credit=pl.Center("group"),
         update=pl.Plain(epochs=2),
     )
