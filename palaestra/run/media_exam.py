@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample
 from palaestra.run.evaluation import attempt_tasks, bounds_of_pay, chosen_tasks, judge_held_out
@@ -37,10 +38,12 @@ class MediaExam:
     Args:
         n: problems, at most.
         conditions: some of "kept", "removed", "swapped" and "no question"; "kept" is among them.
+        reward: judges the answers; None = that of the problem.
     """
 
     n: int = 128
     conditions: tuple[str, ...] = tuple(CONDITIONS)
+    reward: RewardFn | None = None
 
     def __post_init__(self) -> None:
         need_at_least(self, n=1)
@@ -57,13 +60,14 @@ class MediaExam:
             return {"without": len(numbers)}
         records: dict[str, Any] = {}
         for name in self.conditions:
-            there = replace(ctx.bench, tasks=CONDITIONS[name].tasks(source))
+            tasks, reward = CONDITIONS[name].tasks(source), self.reward or ctx.bench.reward
+            there = replace(ctx.bench, tasks=tasks, reward=reward)
             if not _can_ask(there.tasks, numbers):
                 continue
             groups = await attempt_tasks(
                 ctx.with_bench(there), n, Sample(n=1, temperature=0.0), label=f"media {name}"
             )
-            records[name] = judge_held_out(groups, bounds_of_pay(ctx.bench)).json()
+            records[name] = judge_held_out(groups, bounds_of_pay(there)).json()
         if "removed" in records:
             records["used"] = records["kept"]["mean"] - records["removed"]["mean"]
         return records

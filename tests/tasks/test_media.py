@@ -94,11 +94,12 @@ def test_a_draw_is_controlled_and_draws_the_same_problems(context):
 
 def test_the_exam_measures_each_condition_on_the_same_problems(context, monkeypatch):
     """Answers that repeat how many pictures were seen and how many words were read."""
-    asked = {}
+    asked, judges = {}, []
 
     async def attempt(ctx, n, sample, *, split="test", label=""):
         tasks = [ctx.bench.tasks.task(split, i) for i in range(n)]
         asked[label] = tasks
+        judges.append(ctx.bench.reward)
         seen = [float(bool(media_of(t)) and t.prompt[0].content.strip(PICTURE_MARK) != "") for t in tasks]
         rewards = [pl.Reward(total=x, solved=bool(x)) for x in seen]
         return [
@@ -112,7 +113,10 @@ def test_the_exam_measures_each_condition_on_the_same_problems(context, monkeypa
     assert {k: records[k]["mean"] for k in asked_names(asked)} == {
         "kept": 1.0, "removed": 0.0, "swapped": 1.0, "no question": 0.0,
     }  # fmt: skip
-    assert records["used"] == 1.0
+    assert records["used"] == 1.0 and set(judges) == {ctx.bench.reward}
+    judges.clear()
+    asyncio.run(MediaExam(n=5, reward=len)(ctx))
+    assert judges == [len] * 4
     assert len({tuple(t.id for t in tasks) for tasks in asked.values()}) == 1
     assert asyncio.run(MediaExam(n=5)(context("screen(blind=True)"))) == {"without": 5}
     with pytest.raises(UserError, match="conditions"):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import palaestra as pl
 import pytest
+from palaestra.api.project import example_rows
 from palaestra.credit.spans import AddOnSpans
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
@@ -340,6 +341,32 @@ def test_eyes_and_ears_are_frozen_after_a_cold_start_or_where_asked():
     build = humanomni_intent.build
     assert rates(build(start="shown")) == rates(build(frozen=True)) == {"tower": 0.0}
     assert rates(build()) == rates(build(start="shown", frozen=False)) == {}
+
+
+def test_what_init_writes_to_imitate_is_in_the_form():
+    """A prompt that begins like an example of sums is written as one, and its demonstration too, which has no form."""
+    rows = example_rows(humanomni_intent.CARD.needs, {"start": "shown"}, 6)
+    assert all(has_form(row["demonstration"]) and row["prompt"].endswith(f"({i})") for i, row in enumerate(rows))
+    assert all(tagged_text(row["demonstration"], "answer") == row["answer"] for row in rows)
+
+
+def test_held_out_answers_are_judged_by_the_type_of_their_problem(context):
+    """As in training: half a pay for one of two labels, and a number as it was written, which exact answers refuse."""
+    judge = pl.Scripted(SceneJudge(), name="scene")
+    exam = humanomni_intent.build(judge=judge, gated=True, shuffled=True).evaluate["media"]
+    write = lambda said: TEXT.replace("<answer>A", f"<answer>{said}")
+    for kind, gold, said, total, solved in (
+        ("multi-label", "B, E", "B", 1 + 2 / 3, False),
+        ("multi-label", "B, E", "E B", 2.0, True),
+        ("numerical", "3.14", "3.141", 2.0, True),
+        ("yes/no", "yes", "Yes.", 2.0, True),
+        ("multiple choice", "B", "(B) irony", 2.0, True),
+        ("multiple choice", "B", "A", 1.0, False),
+    ):
+        task = Task(id="t", answer=gold, meta={"problem_type": kind})
+        said = Episode(rows=(Row(segments=(Segment(ids=(1,), text=write(said), policy="policy", trained=True),)),))
+        (paid,) = asyncio.run(exam.reward(context("intents"), Group(task=task, episodes=(said,))))
+        assert (paid.total, paid.solved) == (pytest.approx(total), solved), (kind, said)
 
 
 def test_stages_follow_one_another():

@@ -13,10 +13,10 @@ Accuracy goes by `problem_type`: multiple choice, numerical, ocr, regression, ye
 
 A row is {"image": "1.png", "audio": "1.wav", "prompt": "What is meant? A praise B irony", "answer": "B",
 "problem_type": "multiple choice", "context": "She smiles, and her voice falls."}; with a column `options` the answer may
-be the text of one. An answer that is none of its type is refused before the first step. Without `judge` the policy's start,
-frozen, is the judge. `start=shown` first imitates the column `demonstration`; eyes and ears are frozen after it, as the
-paper's are in RL (`frozen=False` trains them on). `finish=True` then trains on format
-and accuracy alone, with two updates a batch. `pool` keeps tasks that the start solves at times.
+be the text of one. An answer that is none of its type is refused before the first step; the exam judges by the type too.
+Without `judge` the policy's start, frozen, is the judge. `start=shown` first imitates the column `demonstration`; eyes
+and ears are frozen after it, as the paper's are in RL (`frozen=False` trains them on). `finish=True` then trains on
+format and accuracy alone, with two updates a batch. `pool` keeps tasks that the start solves at times.
 
 The released trainer computes the advantages of context and thoughts from the whole reward, so that the judge's scores
 never reach the gradient, and finds tokens by fixed ids: `spans=released` is the first of these faults. Here tokens are
@@ -28,12 +28,16 @@ Deviation: a judge that cannot be reached makes an answer an error here, and 0 i
 
 On the embedded problem (`--task intents`) a face and a voice decide what is meant, and a topic suggests it in six of
 ten questions; `--exams intents(shortcut=0)` asks those that the topic gets wrong. "span_advantage" is what context and
-logic add to a token's advantage, on average. The default run showed that the parts work together, and no gain, when eyes
-and ears went on learning in RL: from one seed, on 48 held-out questions, 0.46 are right after 60 batches of imitation and
-0.31 after 24 steps of RL (intervals of 0.14 to each side), with the topic wrong 0.31 and 0.21. The model writes the form
-then and has not learned to look: with media of other questions it is right on 0.40 and 0.31. Of its contexts the
-judge thinks 0.30 at the first step and 0.32 at the last. With both frozen it is not
-measured yet. Imitate longer, e.g. `shown=300`, before you compare arms.
+logic add to a token's advantage, on average. A run from before eyes and ears were frozen shows that the parts work
+together, and no gain: from one seed, on 48 held-out questions, 0.46 were right after 60 batches of imitation and 0.31
+after 24 steps of RL (intervals of 0.14 to each side), with the topic wrong 0.31 and 0.21. That it falls is not sure:
+shares as far apart come by chance in one of seven pairs of such samples. With media of other questions 0.40 and 0.31 are right,
+so the model has hardly looked. Of its contexts the judge thinks 0.30 at the first step and 0.32 at the last. The likely
+cause lies before RL: of the 82 tokens of a demonstration media decide two, and all else is form or follows. After 24
+batches of the same imitation the loss is 1.12 nats a token, about 92 an answer; a model that wrote the form and guessed among
+the four scenes would have ln 4 = 1.4 an answer. Until a model sees, the context's reward is one for the same guess as
+the accuracy, 0.6 by the topic at best, and cannot lead past it. Not measured: imitation to where the model looks, both
+frozen, and arms. Imitate longer, e.g. `shown=300`, before you compare arms.
 """
 
 from dataclasses import replace
@@ -61,9 +65,9 @@ CARD = pl.Card(
                 "prompt",
                 "text",
                 (
-                    "What is 17 + 25? A 42 B 43",
-                    "What is 8 + 31? A 38 B 39",
-                    "What is 40 + 9? A 50 B 49",
+                    "gift: what is meant? A praise B irony",
+                    "delay: what is meant? A praise B irony",
+                    "news: what is meant? A praise B irony",
                 ),
                 "the question, or `messages`, a chat; its media are in `image`, `images`, `audio` or `audios`",
             ),
@@ -80,7 +84,7 @@ CARD = pl.Card(
             pl.needs.NeededColumn(
                 "context",
                 "text",
-                ("Two numbers are added, 17 and 25.", "8 and 31 are added.", "40 and 9 are added."),
+                ("smile rise", "smile fall", "smile fall"),
                 "what is seen and heard, in words, which contexts are compared with",
                 otherwise="its context is worth 0",
             ),
@@ -88,9 +92,9 @@ CARD = pl.Card(
                 "demonstration",
                 "text",
                 (
-                    "<context>17 25</context><think>sum</think><answer>A</answer>",
-                    "<context>8 31</context><think>sum</think><answer>B</answer>",
-                    "<context>40 9</context><think>sum</think><answer>B</answer>",
+                    "<context>rise</context><think>kind</think><answer>A</answer>",
+                    "<context>fall</context><think>mock</think><answer>B</answer>",
+                    "<context>fall</context><think>mock</think><answer>B</answer>",
                 ),
                 "an answer in the form, which is imitated first",
                 when={"start": ("shown",)},
@@ -106,12 +110,23 @@ CARD = pl.Card(
                 otherwise="the policy's start, frozen, is the judge",
             ),
         ),
+        shows="span_advantage",
+        off={"spans": "none"},
         own={
-            "samples": 2,
+            "samples": 4,
             "exam": 0,
-            "endpoint": "[[4]]",
-            "schedule.prompts": 2,
-            "max_tokens": 12,
+            "start": "shown",
+            "steps": 3,
+            "endpoint": ("[[4]]", "[[0]]", "[[5]]"),
+            "shown.instruction": "",
+            "shown.schedule.prompts": 2,
+            "shown.update.epochs": 24,
+            "shown.optimiser.lr": 0.004,
+            "shown.optimiser.warmup": 0,
+            "rl.instruction": "",
+            "rl.schedule.prompts": 2,
+            "rl.collect.links.0.temperature": 0.5,
+            "max_tokens": 64,
         },
     ),
     use="It helps where answers can be guessed from the words and somebody wrote down what the media show; contexts without "
@@ -173,7 +188,7 @@ def build(
         heads=SENSES,
         rates={"tower": 0.0} if (start == "shown" if frozen is None else frozen) else {},
         instruction=FORM,
-        evaluate={"media": pl.run.MediaExam(n=exam)} if exam else {},
+        evaluate={"media": pl.run.MediaExam(exam, reward=plainly(reward))} if exam else {},
     )
     parts: dict[str, pl.Part] = {}
     if start == "shown":
@@ -186,13 +201,16 @@ def build(
     return pl.Pipeline(parts=parts)
 
 
+def plainly(reward: OmniReward) -> OmniReward:
+    """Form and accuracy alone, by the type of a problem; a judge is asked for free answers."""
+    return replace(reward, gated=False, shuffled=False, partly=False)
+
+
 def plain(learned: pl.Recipe, reward: OmniReward, samples: int) -> pl.Recipe:
     """The last stage: form and accuracy alone, two updates on each batch."""
     return pl.vary(
         learned,
-        collect=pl.links(
-            pl.Sample(n=samples), pl.Score(reward=replace(reward, gated=False, partly=False))
-        ),
+        collect=pl.links(pl.Sample(n=samples), pl.Score(reward=plainly(reward))),
         credit=pl.Center("group"),
         update=pl.Plain(epochs=2),
     )
