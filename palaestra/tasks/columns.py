@@ -156,8 +156,7 @@ class Converted:
         self.records, self.reading, self.path = records, reading, records.path
         self.pixels, self.frames = pixels, frames
         self.replies = tuple(dict.fromkeys(map(reading.name, ("chosen", "rejected", "response"))))
-        # of the replies that were read, which are text afterwards
-        self.notes = set[str]()
+        self.notes = set[str]()  # on replies that were read, which are text afterwards
 
     def __len__(self) -> int:
         return len(self.records)
@@ -171,9 +170,7 @@ class Converted:
     def _read(self, record: Record, index: int) -> Record:
         where = self.where(index)
         read = self.reading.read(record, where)
-        for column in self.replies:
-            if not isinstance(record.get(column), str):
-                self.notes |= notes_on_messages(record.get(column))
+        self.notes |= {x for c in self.replies for x in notes_on_messages(record.get(c))}
         folder = folder_of(self.records, index)
         return read_pictures(read, where, folder, self.pixels, self.frames)
 

@@ -322,8 +322,7 @@ def scan(
         seen.look(
             task, listed, cut=answers and not has_other_use(record) and bool(shown_parts(record))
         )
-        tools |= notes_on_tools(record)
-    tools |= converted.notes
+        tools |= notes_on_tools(record) | converted.notes
     note = faults.settle(skip, len(rows) + faults.n)
     if not prompts:
         raise UserError(f"{records.path}: no records; it needs one a problem")
