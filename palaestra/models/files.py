@@ -7,6 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,11 @@ def explain_failures(name: str) -> Generator[None]:
         kind = type(error).__name__
         why = first if isinstance(error, OSError | ValueError) and first else f"{kind}: {first}"
         raise UserError(f"model {name!r} cannot be loaded: {why}") from error
+
+
+def silence_bitsandbytes() -> None:
+    """For good: it warns of kernels that are not used here, when peft imports it, too."""
+    getLogger("bitsandbytes").setLevel("ERROR")
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from palaestra.models.files import (
     read_module,
     read_processor,
     read_tokenizer,
+    silence_bitsandbytes,
     silence_transformers,
 )
 from palaestra.models.heads import ScalarHead
@@ -170,6 +171,7 @@ def base_of(where: Path | str) -> Path | str:
 
 def put_on(module: Any, adapters: Path) -> Any:
     """The module with saved adapters merged into it."""
+    silence_bitsandbytes()
     try:
         from peft import PeftModel
     except ImportError:

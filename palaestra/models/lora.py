@@ -9,7 +9,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from palaestra.errors import UserError
-from palaestra.models.files import silence_transformers
+from palaestra.models.files import silence_bitsandbytes, silence_transformers
 from palaestra.models.inside.residual import layers_of
 from palaestra.suggest import suggestion
 from palaestra.types import seed_of, stage
@@ -44,6 +44,7 @@ class LoRA:
 
         Raises UserError for targets that the module does not have, or that peft cannot adapt.
         """
+        silence_bitsandbytes()
         try:
             from peft import LoraConfig, get_peft_model
         except ImportError:

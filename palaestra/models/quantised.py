@@ -12,7 +12,6 @@ training see the same numbers.
 from __future__ import annotations
 
 import copy
-import logging
 from importlib import import_module
 from typing import Any
 
@@ -22,6 +21,7 @@ from torch.nn.functional import linear
 from transformers.pytorch_utils import Conv1D
 
 from palaestra.errors import UserError
+from palaestra.models.files import silence_bitsandbytes
 from palaestra.models.inside.residual import layers_of
 
 BLOCK = 64  # weights that share a magnitude
@@ -77,19 +77,14 @@ class _Product(torch.autograd.Function):
 
 def functional() -> Any:
     """The functions of bitsandbytes. Raises UserError where it is not installed."""
-    log = logging.getLogger("bitsandbytes")
-    level = log.level
+    silence_bitsandbytes()
     try:
-        log.setLevel(logging.ERROR)  # it warns of kernels that are not used here
-        functions = import_module("bitsandbytes.functional")
+        return import_module("bitsandbytes.functional")
     except ImportError:
         raise UserError(
             "4-bit weights and 8-bit optimisers need the package bitsandbytes: pip install "
             "'palaestra[quantised]'"
         ) from None
-    finally:
-        log.setLevel(level)
-    return functions
 
 
 def quantise(module: Any, device: torch.device | str) -> Any:
