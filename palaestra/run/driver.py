@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 
 from palaestra import __version__
+from palaestra.attempts import DraftCounts
 from palaestra.ends import (
     NOT_JUDGED,
     at_ends,
@@ -98,8 +99,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             state["run"] |= await measure(recipe, ctx, log, state, "before")
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
-            drafts = ctx.draft_counts
-            phases = dict(ctx.seconds)
+            drafts, phases = ctx.draft_counts, dict(ctx.seconds)
             with pulse(ctx, f"step {state['step'] + 1}", progress):
                 state, metrics = await step(recipe, ctx, state)
             skipped = count_skips(skipped, metrics)
@@ -109,9 +109,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             clock(ctx, state, begin, sampled)
             keep_tool_use(recipe, ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
-            record |= seconds_since(ctx, phases)
-            if state["run"]["sampled_tokens"]:
-                record |= ctx.draft_counts.since(drafts).metrics()
+            record |= seconds_since(ctx, phases) | drafts_since(ctx, drafts, state)
             if log is not None:
                 save_rollouts(ctx, state["step"])
                 note(ctx, log, {"step": state["step"], **record})
@@ -454,6 +452,12 @@ def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:
 def seconds_since(ctx: RunContext, before: Mapping[str, float]) -> dict[str, float]:
     """What each phase took since then: "seconds/PHASE"."""
     return {f"seconds/{k}": round(s - before.get(k, 0.0), 4) for k, s in ctx.seconds.items()}
+
+
+def drafts_since(ctx: RunContext, before: DraftCounts, state: State) -> dict[str, float]:
+    """What drafts did since then; nothing of a run that samples nothing."""
+    sampled = state["run"]["sampled_tokens"]
+    return ctx.draft_counts.since(before).metrics() if sampled else {}
 
 
 def summary(ctx: RunContext, state: State, last: Mapping[str, Any]) -> dict[str, Any]:
