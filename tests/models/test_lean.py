@@ -103,6 +103,6 @@ def tensors():
     gc.collect()
     storages = {}
     for x in gc.get_objects():
-        if type(x) is torch.Tensor:
+        if type(x) is torch.Tensor and x.layout is torch.strided:
             storages[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
     return sum(storages.values())
