@@ -59,9 +59,9 @@ class MediaExam:
         if not any(media_of(source.task("test", i)) for i in numbers):
             return {"without": len(numbers)}
         records: dict[str, Any] = {}
+        bench = replace(ctx.bench, reward=self.reward or ctx.bench.reward)
         for name in self.conditions:
-            tasks, reward = CONDITIONS[name].tasks(source), self.reward or ctx.bench.reward
-            there = replace(ctx.bench, tasks=tasks, reward=reward)
+            there = replace(bench, tasks=CONDITIONS[name].tasks(source))
             if not _can_ask(there.tasks, numbers):
                 continue
             groups = await attempt_tasks(

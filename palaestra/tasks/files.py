@@ -322,7 +322,7 @@ def scan(
         seen.look(
             task, listed, cut=answers and not has_other_use(record) and bool(shown_parts(record))
         )
-        tools |= notes_on_tools(record) | converted.notes
+        tools |= notes_on_tools(record)
     note = faults.settle(skip, len(rows) + faults.n)
     if not prompts:
         raise UserError(f"{records.path}: no records; it needs one a problem")
@@ -336,7 +336,7 @@ def scan(
     notes = (
         *converted.reading.notes,
         *filter(None, (note,)),
-        *sorted(tools),
+        *sorted(tools | converted.notes),
         *seen.findings(
             prompt_N,
             lambda i: converted.where(rows[i]),
