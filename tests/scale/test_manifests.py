@@ -48,8 +48,11 @@ def fakes(tmp_path, monkeypatch):
     """Programs on the path that write down what they are called with."""
     log = tmp_path / "log"
     answers = {
-        "scontrol": "printf 'n1\\nn2\\n'",
-        "ray": """case "$1" in list) echo '"ALIVE" '; echo '"ALIVE"';; esac""",
+        "scontrol": "echo n1; sleep 0.2; echo n2",  # who reads the first line alone ends it with SIGPIPE
+        "ray": f"""case "$1" in
+status) grep -q "^ray start --head" {log} ;;
+list) echo "$ELSEWHERE"; grep "^ray start" {log} | sed 's/.*/"ALIVE"/' ;;
+esac""",
         "srun": 'while [[ "$1" == --* ]]; do shift; done; "$@"',
         "palaestra": 'case "$1" in train) mkdir -p "$OUT"; touch "$OUT/config.toml";; esac',
     }
@@ -60,7 +63,7 @@ def fakes(tmp_path, monkeypatch):
         file.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     for name, given in {"OUT": str(tmp_path / "run"), "MODEL": "m", "SLURM_JOB_NODELIST": "n[1-2]",
-                        "SLURM_JOB_NUM_NODES": "2", "CLUSTER": "c.toml"}.items():  # fmt: skip
+                        "SLURM_JOB_NUM_NODES": "2", "CLUSTER": "c.toml", "ELSEWHERE": ""}.items():  # fmt: skip
         monkeypatch.setenv(name, given)
 
     def run(*command):
@@ -98,8 +101,9 @@ def test_a_slurm_job_starts_ray_trains_and_goes_on(fakes, tmp_path):
     assert calls[-1] == "ray stop"
 
 
-def test_each_node_does_its_part(fakes, tmp_path):
+def test_each_node_does_its_part(fakes, tmp_path, monkeypatch):
     script = FOLDER / "start.sh"
+    monkeypatch.setenv("ELSEWHERE", '"ALIVE"')
     assert fakes(script, "1", "2", "h") == ["ray start --address=h:6379 --block"]
     calls = fakes(script, "0", "2", "h")
     assert calls[0] == "ray start --head --port=6379" and calls[-1] == "ray stop"
