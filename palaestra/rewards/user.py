@@ -136,14 +136,17 @@ class UserReward:
         """What one call for these attempts gets. Raises UserError for a column that is missing."""
         function, arguments = self._function(), convention.arguments(attempts)
         places = positional(function)[: convention.by_place]
-        taken = (*places, *BY_PLACE_NAMES[: len(places)])
+        # a name that the attempts have is meant wherever it stands; the others go by their place
+        left = iter([n for n in BY_PLACE_NAMES if n not in places])
+        by_place = [p if p in arguments else next(left) for p in places]
+        taken = (*places, *by_place)
         given = wanted(function, {k: v for k, v in arguments.items() if k not in taken})
         if missing := [p for p in required(function) if p not in given and p not in places]:
             raise UserError(
                 f"{self.name} needs {missing[0]!r}, which the data has not; it has "
                 f"{', '.join(arguments)}"
             )
-        return [arguments[k] for k in BY_PLACE_NAMES[: len(places)]], given
+        return [arguments[k] for k in by_place], given
 
     async def _result(self, arguments: Callable[[], Arguments]) -> Any:
         function, file = self._function(), file_of(self._function())

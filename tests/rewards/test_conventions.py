@@ -223,6 +223,19 @@ def test_by_name_where_both_names_are_ours_and_by_place_else():
     assert totals(named, "7", "8") == totals(placed, "7", "8") == [1.0, 0.0]
 
 
+def test_a_parameter_with_the_name_of_a_column_gets_the_column_wherever_it_stands():
+    def second(responses, level):
+        return [float(r == "7") * x for r, x in zip(responses, level, strict=True)]
+
+    def first(level, texts, **fields):
+        return [float(t == a) * x for t, a, x in zip(texts, fields["answers"], level, strict=True)]
+
+    def prompts_first(prompts, texts):
+        return [2.0 * float((p, t) == ("3 + 4?", "7")) for p, t in zip(prompts, texts, strict=True)]
+
+    assert totals(second, "7", "8") == totals(first, "7", "8") == totals(prompts_first, "7", "8") == [2.0, 0.0]
+
+
 def test_what_the_data_leaves_out_has_a_default():
     """The domain is the source; what is missing, or null as in Parquet, is an empty object."""
     task = Task(id="t", prompt=TASK.prompt, answer="7", domain="sums", meta={"extra_info": None, "info": None})
