@@ -30,7 +30,9 @@ class Course:
     def note(self, reward: float) -> bool:
         """Adds a step; whether the run is over."""
         wall, processor = time.time() - BEGAN, time.process_time()
-        self.steps.append({"reward": round(reward, 4), "wall": round(wall, 2), "processor": round(processor, 2)})
+        self.steps.append(
+            {"reward": round(reward, 4), "wall": round(wall, 2), "processor": round(processor, 2)}
+        )
         return self.reached or len(self.steps) >= self.rules["most"]
 
     @property
@@ -74,7 +76,11 @@ class Judge:
 def palaestra(order: Mapping[str, Any], folder: Path) -> Course:
     import palaestra as pl
 
-    course, judge, rules = Course(order["task"]), Judge(order["task"]), DECLARED["tasks"][order["task"]]
+    course, judge, rules = (
+        Course(order["task"]),
+        Judge(order["task"]),
+        DECLARED["tasks"][order["task"]],
+    )
 
     def reward(responses: list[str], item: list[int], **columns: Any) -> list[float]:
         return judge(responses, item)
@@ -96,13 +102,19 @@ def trl(order: Mapping[str, Any], folder: Path) -> Course:
 
     from palaestra.models.load import find
 
-    course, judge, rules = Course(order["task"]), Judge(order["task"]), DECLARED["tasks"][order["task"]]
+    course, judge, rules = (
+        Course(order["task"]),
+        Judge(order["task"]),
+        DECLARED["tasks"][order["task"]],
+    )
 
     def reward(completions: list[Any], item: list[int], **columns: Any) -> list[float]:
         return judge([c if isinstance(c, str) else c[0]["content"] for c in completions], item)
 
     class Watch(TrainerCallback):
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any
+        ) -> None:
             if "reward" in (logs or {}) and course.note(float(logs["reward"])):
                 control.should_training_stop = True
 
@@ -133,11 +145,17 @@ def trl(order: Mapping[str, Any], folder: Path) -> Course:
         seed=order["seed"],
     )
     data = Dataset.from_list([{"prompt": r["messages"], "item": r["item"]} for r in rows_of(order)])
-    trainer = GRPOTrainer(model=str(find(rules["model"])), reward_funcs=reward, args=arguments, train_dataset=data)
+    trainer = GRPOTrainer(
+        model=str(find(rules["model"])), reward_funcs=reward, args=arguments, train_dataset=data
+    )
     trainer.add_callback(Watch())
     trainer.train()
     return course
 
 
 if __name__ == "__main__":
-    print(({"palaestra": palaestra, "trl": trl}[sys.argv[1]])(json.loads(sys.argv[2]), Path(sys.argv[3])).show())
+    print(
+        ({"palaestra": palaestra, "trl": trl}[sys.argv[1]])(
+            json.loads(sys.argv[2]), Path(sys.argv[3])
+        ).show()
+    )

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.quality.cell import DECLARED
 from benchmarks.turns import environment
-from palaestra.run.machine import describe_machine, versions
+from palaestra.run.machine import describe_machine
 from palaestra.store.checkpoint import write_atomic
 
 SYSTEMS = ("palaestra", "trl")
@@ -88,7 +88,7 @@ def main() -> None:
     given = parser.parse_args()
     results = read(given.out)
     python = {"palaestra": sys.executable, "trl": os.path.expanduser(given.peer_python)}
-    results["machine"] = describe_machine("cpu") | versions([])
+    results["machine"] = describe_machine("cpu")
     results["trl"] = subprocess.run(
         [python["trl"], "-c", "import trl, transformers; print(trl.__version__, transformers.__version__)"],
         capture_output=True, text=True, check=True,
