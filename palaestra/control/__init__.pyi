@@ -9,6 +9,8 @@ from .arms import (
     ArmRun as ArmRun,
     arm_summary as arm_summary,
     compare_arms as compare_arms,
+    ShowsTask as ShowsTask,
+    acting_script as acting_script,
     measure_arm as measure_arm,
 )
 from .bandits import (

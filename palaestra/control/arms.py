@@ -8,7 +8,7 @@ earns more and more of a written reward may do worse and worse.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,20 @@ from palaestra.types import Key
 ArmRun: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 REPORT = "arms.md"  # in the run folder
 COLUMNS = ("return", "error", "learned_from", "agreement", "env_steps", "asked", "fallbacks")
+
+
+@runtime_checkable
+class ShowsTask(Protocol):
+    """A simulator with a script that solves it: for demonstrations, and an oracle's arm."""
+
+    def demonstrate(self, obs: np.ndarray) -> np.ndarray:
+        """[n, A] or [n, A, D] actions in observations [n, A, O]."""
+        ...
+
+
+def acting_script(sim: Any) -> Acting:
+    """Plays as the script of a simulator that `ShowsTask` does."""
+    return lambda obs, legal, rng: {"act": sim.demonstrate(obs)}
 
 
 class ArmContext(Protocol):

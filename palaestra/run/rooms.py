@@ -196,7 +196,9 @@ def in_findings(settings: Settings, instruction: str) -> Bench:
         tests=names(texts["tests"]),
     )
     world = AskFindings(tasks.table.tests, tasks.table.classes, **given)
-    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=64, max_turns=world.turns)
+    return Bench(
+        name=settings.data, tasks=tasks, world=world, max_tokens=64, max_turns=world.most_turns
+    )
 
 
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {

@@ -23,7 +23,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -61,6 +61,7 @@ class TestReference:
     )  # whether least and most are no normal values themselves
     texts: tuple[str, ...] = ()  # normal values that are texts, in lower case
     numeric: bool = False  # whether there are bounds
+    normal: str = ""  # the range, as it was written
 
     def interpret(self, value: Any) -> str:
         """What a value is shown as: "normal", "abnormal", itself where nothing says what is normal; "" = it is
@@ -97,16 +98,19 @@ def read_reference(record: Record, where: str, split: str = "") -> TestReference
             open_ends=(strict and not below, strict and below),
             least=-math.inf if below else bound,
             most=bound if below else math.inf,
+            normal=normal,
         )
     if match := RANGE.fullmatch(normal):
         least, most = float(match[1]), float(match[2])
         if least > most:
             raise UserError(f"{where}: normal is {normal!r}, and {least:g} is above {most:g}")
-        return TestReference(code=code, name=name, numeric=True, least=least, most=most)
+        return TestReference(
+            code=code, name=name, numeric=True, least=least, most=most, normal=normal
+        )
     if re.search(r"[<>≤≥]", normal):
         raise UserError(f"{where}: normal is {normal!r}; write it as <5.7, >=40, 70-99 or no|never")
     texts = tuple(x.strip().casefold() for x in normal.split("|") if x.strip())
-    return TestReference(code=code, name=name, texts=texts)
+    return TestReference(code=code, name=name, texts=texts, normal=normal)
 
 
 def number_of(text: str) -> float | None:
@@ -138,6 +142,7 @@ class ClinicalRecord:
     ordered: tuple[str, ...] | None = None
     split: str = ""
     who: str = ""  # the column id: whose record it is
+    measured: Mapping[str, str] = field(default_factory=dict)  # results that have a range, with it
 
     @property
     def abnormal(self) -> tuple[str, ...]:
@@ -293,6 +298,11 @@ def _record(
         ordered=None if names is None else tuple(names),
         split=split,
         who=shown_value(row.get("id")),
+        measured={
+            r.name: f"{shown_value(row.get(r.code))} (normal {r.normal})"
+            for r in references
+            if seen[r.name] in (NORMAL, ABNORMAL) and r.normal
+        },
     )
 
 
@@ -332,6 +342,7 @@ def _about(
         ("findings", dict, "by test, what the record shows"),
         ("abnormal", tuple, "the tests whose results are abnormal"),
         ("ordered", tuple, "the tests that were ordered"),
+        ("measured", dict, "by test, a result that has a reference range, with it"),
     )
 )
 @stage
@@ -396,6 +407,8 @@ def record_task(record: ClinicalRecord, task_id: str, domain: str) -> Task:
     meta: dict[str, Any] = {"findings": dict(record.findings), "abnormal": record.abnormal}
     if record.ordered is not None:
         meta["ordered"] = record.ordered
+    if record.measured:
+        meta["measured"] = dict(record.measured)
     return Task(
         id=task_id,
         prompt=(Message(role="user", content=shown),),

@@ -13,6 +13,14 @@ from palaestra.tasks.clinical import ABNORMAL, NORMAL, ClinicalRecord, record_ta
 from palaestra.types import Task, rng_of, stage
 
 TESTS = ("salt", "iron", "acid", "clot", "fat", "gas")
+RANGES = {
+    "salt": (1, 4),
+    "iron": (3, 6),
+    "acid": (6, 9),
+    "clot": (2, 5),
+    "fat": (1, 5),
+    "gas": (4, 7),
+}
 # by class, which of a hundred records have it, and how likely each test is abnormal
 CLASSES = {
     "none": (60, (0.1, 0.1, 0.1, 0.1, 0.3, 0.3)),
@@ -25,6 +33,7 @@ CLASSES = {
     columns=(
         ("findings", dict, "by test, what the record shows"),
         ("abnormal", tuple, "the tests whose results are abnormal"),
+        ("measured", dict, "by test, a result that has a reference range, with it"),
     )
 )
 @stage
@@ -39,6 +48,14 @@ class PatientTasks:
     tests: ClassVar[tuple[str, ...]] = TESTS
     classes: ClassVar[tuple[tuple[str, int], ...]] = tuple((c, n) for c, (n, _) in CLASSES.items())
 
+    def _measure(self, test: str, meaning: str, split: str, index: int) -> str:
+        """A number from 1 to 9 with the test's range, by a stream of its own."""
+        low, high = RANGES[test]
+        inside = [low <= x <= high for x in range(1, 10)]
+        fits = [x for x, own in enumerate(inside, start=1) if own == (meaning == NORMAL)]
+        rng = rng_of(("patients", "measured", split, index, test))
+        return f"{fits[int(rng.integers(len(fits)))]} (normal {low}-{high})"
+
     def task(self, split: str, index: int) -> Task:
         if split not in ("train", "test"):
             raise UserError(f"{self.name} has no split {split!r}; use 'train' or 'test'")
@@ -51,7 +68,7 @@ class PatientTasks:
             for t, u, p, v in zip(TESTS, draws, CLASSES[label][1], gone, strict=True)
             if v >= self.missing
         }
-        record = ClinicalRecord(
-            label=label, known={"age": "young" if rng.random() < 0.5 else "old"}, findings=findings
-        )
+        known = {"age": "young" if rng.random() < 0.5 else "old"}
+        measured = {t: self._measure(t, x, split, index) for t, x in findings.items()}
+        record = ClinicalRecord(label=label, known=known, findings=findings, measured=measured)
         return record_task(record, f"{self.name}/{split}/{index}", self.name)

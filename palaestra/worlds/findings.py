@@ -11,6 +11,12 @@ value where there is none, or "not available". What may be said in a turn follow
     none      the model writes what it likes; a test that is asked for again, or a reply that cannot be read,
               costs a turn
 
+With `interpret` a result that has a reference range is shown as a number with its range, and the next message says what it
+means; then the record says it:
+
+    user: HbA1c: 6.8 (normal <5.7)    assistant: result abnormal
+    user: HbA1c: abnormal
+
 A diagnosis can be chosen once a test was asked for, where there is one; in the last turn nothing else can. To
 draw actions until a valid one comes is to draw from the policy restricted to valid actions (`types.Choices`).
 """
@@ -24,6 +30,7 @@ from typing import ClassVar, Literal, get_args
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
+from palaestra.tasks.clinical import ABNORMAL, NORMAL
 from palaestra.types import (
     Act,
     Ask,
@@ -41,7 +48,11 @@ from palaestra.verifiers.base import strip_thinking
 Restriction = Literal["record", "all", "none"]
 ACTION = re.compile(r"[\s*`>#-]*(test|diagnose)\b[\s:*`]*(.*?)[\s.*`]*", re.IGNORECASE)
 MISSING = "not available"
-TEST, DIAGNOSE = "test", "diagnose"
+TEST, DIAGNOSE, RESULT = "test", "diagnose", "result"
+MEANING = re.compile(
+    rf"[\s*`>#-]*(?:{RESULT}\b)?[\s:*`]*({NORMAL}|{ABNORMAL})[\s.*`]*", re.IGNORECASE
+)
+READINGS = ("read", "misread")  # what becomes of a message that says what a result means
 USAGE = (
     "Ask for one test in each message, or state the diagnosis. Write test NAME or diagnose NAME.\n"
     "Tests: {tests}\nDiagnoses: {classes}"
@@ -56,6 +67,12 @@ class FindingsState:
     asked: tuple[str, ...] = ()
     outcomes: tuple[str, ...] = ()
     diagnosis: str = ""  # "" = none was stated
+    pending: str = ""  # the test whose result is to be interpreted
+
+    @property
+    def used(self) -> int:
+        """Messages that asked for a test or stated a class, or could not be read."""
+        return sum(x not in READINGS for x in self.outcomes)
 
 
 @declare(
@@ -66,7 +83,7 @@ class FindingsState:
         "correct",
         "answered",
     ),
-    reads_columns=("findings",),
+    reads_columns=("findings", "measured"),
 )
 @stage
 class AskFindings:
@@ -74,13 +91,16 @@ class AskFindings:
 
     The fact "outcomes" has a word for each turn: of a test "confirmed" where the record has its result and, if rows
     list what was ordered, the list names it; "abnormal" where that result is abnormal too; else "unordered",
-    "missing" or "repeated". "unread" for a reply that is none of both, "right" or "wrong" for a diagnosis.
+    "missing" or "repeated". "read" where the meaning of a result was said as its range has it, else "misread". "unread" for
+    a reply that is none of all, "right" or "wrong" for a diagnosis.
 
     Args:
         tests: names of the tests, as findings are keyed.
         classes: (name, training records) of each class.
-        turns: messages of the model, the diagnosis included.
+        turns: messages of the model, the diagnosis included, those about the meaning of results not.
         restrict: which replies can be said.
+        interpret: results that have a range are to be interpreted; the others are shown as without it.
+        least: tests to be asked for before a diagnosis can be chosen, where there are as many.
         told: the first message lists tests and diagnoses, and replies begin with "test" or "diagnose"; 0 = names alone.
     """
 
@@ -89,12 +109,14 @@ class AskFindings:
     turns: int = 6
     restrict: Restriction = "record"
     told: bool = True
+    interpret: bool = False
+    least: int = 1
     seats: tuple[str, ...] = ("policy",)
     solved: ClassVar[float] = 1.0
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        need_at_least(self, turns=1)
+        need_at_least(self, turns=1, least=0)
         if self.restrict not in get_args(Restriction):
             raise UserError(
                 f"findings: restrict is one of {', '.join(get_args(Restriction))}, not {self.restrict!r}"
@@ -110,6 +132,11 @@ class AskFindings:
                 f"findings: {twice[0]!r} names two of the tests and classes; give each a name of its own"
             )
 
+    @property
+    def most_turns(self) -> int:
+        """Messages of the model at most, those about results among them."""
+        return 2 * self.turns - 1 if self.interpret else self.turns
+
     def reset(self, task: Task, key: Key) -> Frame:
         *before, last = task.prompt
         usage = USAGE.format(
@@ -119,6 +146,8 @@ class AskFindings:
         return self._ask(FindingsState(task=task), (*before, replace(last, content=text)))
 
     def step(self, state: FindingsState, acts: tuple[Act, ...], key: Key) -> Frame:
+        if state.pending:
+            return self._interpreted(state, acts[0].text)
         kind, name = self.read(acts[0].text)
         answer = str(state.task.answer)
         if kind == DIAGNOSE:
@@ -130,32 +159,52 @@ class AskFindings:
         if kind == TEST:
             outcome, shown = self._answer(state, name)
             asked = state.asked if outcome == "repeated" else (*state.asked, name)
-            state = replace(state, asked=asked, outcomes=(*state.outcomes, outcome))
+            pending = name if outcome != "repeated" and self._measured(state, name) else ""
+            shown = f"{name}: {self._measured(state, name)}" if pending else shown
+            state = replace(
+                state, asked=asked, pending=pending, outcomes=(*state.outcomes, outcome)
+            )
         else:
             state = replace(state, outcomes=(*state.outcomes, "unread"))
             shown = "?"
-        if len(state.outcomes) >= self.turns:
+        if state.used >= self.turns:
             return self._end(state, 0.0)
         return self._ask(state, (Message(role="user", content=shown),), {("policy", ""): 0.0})
 
+    def _interpreted(self, state: FindingsState, text: str) -> Frame:
+        """The frame after a message that says what the pending result means."""
+        name, meaning = state.pending, state.task.meta["findings"][state.pending]
+        outcome = "read" if self.read_meaning(text) == meaning else "misread"
+        state = replace(state, pending="", outcomes=(*state.outcomes, outcome))
+        shown = Message(role="user", content=f"{name}: {meaning}")
+        return self._ask(state, (shown,), {("policy", ""): 0.0})
+
+    def _measured(self, state: FindingsState, name: str) -> str:
+        """A result as a number with its range; "" = it is not to be interpreted."""
+        return str(state.task.meta.get("measured", {}).get(name, "")) if self.interpret else ""
+
     def legal(self, state: FindingsState) -> tuple[str, ...]:
         """The valid replies of a turn."""
+        if state.pending:
+            return tuple(self.say(RESULT, x) for x in (NORMAL, ABNORMAL))
         findings = state.task.meta["findings"]
         tests = [
             t
             for t in self.tests
             if t not in state.asked and (t in findings or self.restrict != "record")
         ]
-        if len(state.outcomes) + 1 >= self.turns:
+        if state.used + 1 >= self.turns:
             tests = []
-        first = not state.asked and bool(tests)
+        first = len(state.asked) < self.least and bool(tests)
         classes = [] if first else [name for name, _ in self.classes]
         return (*(self.say(TEST, t) for t in tests), *(self.say(DIAGNOSE, c) for c in classes))
 
     def oracle(self, state: FindingsState) -> str:
         """Asks for tests of the record in an order drawn by its name, one at least where there is one, and states its
-        class.
+        class; says what results mean.
         """
+        if state.pending:
+            return self.say(RESULT, state.task.meta["findings"][state.pending])
         has = [t for t in self.tests if t in state.task.meta["findings"]]
         rng = rng_of(("findings", state.task.id))
         order = [has[int(i)] for i in rng.permutation(len(has))]
@@ -184,6 +233,12 @@ class AskFindings:
                 if same and said in ("", kind):
                     return kind, same[0]
         return "", ""
+
+    def read_meaning(self, text: str) -> str:
+        """What the first line of a reply says of a result: "normal", "abnormal", or "" for neither."""
+        lines = [x for x in strip_thinking(text).strip().splitlines() if x.strip()] or [""]
+        match = MEANING.fullmatch(lines[0])
+        return match[1].lower() if match else ""
 
     def weights(self, least: float = 0.2, most: float = 5.0) -> Mapping[str, float]:
         """By class w_c = N / (K n_c), within bounds, of the N training records, n_c of class c, of K classes."""

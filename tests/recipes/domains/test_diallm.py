@@ -12,7 +12,7 @@ from palaestra.context import Bench
 from palaestra.engines.choose import choose
 from palaestra.errors import UserError
 from palaestra.recipes.domains.diallm import DiagnosisReward, build
-from palaestra.recipes.domains.diallm.exam import measure_diagnoses
+from palaestra.recipes.domains.diallm.exam import measure_diagnoses, measure_recall
 from palaestra.rewards import TellPrevented
 from palaestra.tasks.clinical import ClinicalTasks, read_reference
 from palaestra.toys.patients import PatientTasks
@@ -120,6 +120,70 @@ def test_turns_without_effect():
         play(tests=("None",))
 
 
+MEASURED = replace(TASK, meta={**TASK.meta, "measured": {"HbA1c": "6.8 (normal <5.7)"}})
+
+
+def test_a_result_is_interpreted_before_the_record_says_it():
+    """6.8 where below 5.7 is normal is abnormal; a wrong reading is told what is right, and neither takes a turn of those
+    for tests. A result without a range is shown as it is, and one that is asked for again is not interpreted again."""
+    settings = {"task": MEASURED, "interpret": True, "turns": 3}
+    first, shown, read, end = play("test HbA1c", "result abnormal", "diagnose diabetes", **settings)
+    assert shown.asks[0].say[0].content == "HbA1c: 6.8 (normal <5.7)"
+    assert shown.asks[0].choices == ("result normal", "result abnormal") and first.asks[0].choices == (
+        "test HbA1c",
+        "test pulse",
+    )
+    assert read.asks[0].say[0].content == "HbA1c: abnormal" and end.facts["outcomes"] == ("abnormal", "read", "right")
+    wrong = play("test HbA1c", "Normal.", "test pulse", "diagnose none", **settings)
+    assert wrong[2].asks[0].say[0].content == "HbA1c: abnormal" and len(wrong) == 5
+    assert wrong[-1].facts["outcomes"] == ("abnormal", "misread", "confirmed", "wrong")
+    again = play("test HbA1c", "perhaps", "test HbA1c", "test pulse", restrict="none", **settings)[-1]
+    assert again.facts["outcomes"] == ("abnormal", "misread", "repeated", "confirmed") and not again.asks
+    world = AskFindings(TESTS, CLASSES, interpret=True)
+    assert world.most_turns == 11 and world.read_meaning("abnormal pulse") == "" == world.read_meaning("")
+    assert world.oracle(shown.state) == "result abnormal"
+    assert paid(["abnormal", "read", "confirmed", "misread", "right"]).total == near(0.2 + 100 / 45)
+    parts = paid(["abnormal", "read", "read", "wrong"]).parts
+    assert parts["interpretation"] == near(0.2) and parts["confirmation"] == near(0.2)
+
+
+def test_tests_before_a_diagnosis():
+    choices = [f.asks[0].choices for f in play("test pulse", "test HbA1c", restrict="all", least=2, turns=4)]
+    assert all(c.startswith("test") for c in (*choices[0], *choices[1])) and "diagnose gout" in choices[2]
+
+
+def test_recall_by_hand():
+    """Of two orders {a, b} and {c}: a dialogue that asks a, c, b has 1/2 and 0 at 1, 1/2 + 1 ... at 3 all; a record without
+    orders counts its abnormal results, one without either does not count."""
+
+    def group(asked, **meta):
+        e = Episode(reward=Reward(total=0.0), facts={"tests_asked": asked}, status="finished")
+        return Group(task=replace(TASK, meta=meta), episodes=(e,))
+
+    tests = ("a", "b", "c", "d")
+    groups = [
+        group(("a", "c", "b"), ordered=("a", "b")),
+        group(("a", "c", "b"), abnormal=("c",)),
+        group(("d", "a", "b"), ordered=(), abnormal=("d",)),
+    ]
+    train = [replace(TASK, meta={"ordered": ("c",)})] * 2 + [replace(TASK, meta={"abnormal": ("d",)})]
+    m = measure_recall(groups, train, tests)
+    assert m == {
+        "recall@1": 0.25, "recall@1 chance": 0.25, "recall@1 frequent": 0.5,
+        "recall@3": 1.0, "recall@3 chance": 0.75, "recall@3 frequent": near((0.5 + 1) / 2),
+    }  # fmt: skip
+    assert measure_recall([], train, tests) == {}
+
+
+def test_measured_results_mean_what_their_range_says():
+    for i in range(40):
+        meta = PatientTasks().task("test", i).meta
+        for name, shown in meta["measured"].items():
+            value, _, least_most = shown.removesuffix(")").partition(" (normal ")
+            least, most = least_most.split("-")
+            assert (int(least) <= int(value) <= int(most)) == (meta["findings"][name] == "normal")
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_names_as_tables_have_them(told):
     """Marks at an end, breaks of a line and words of the protocol: what may be said is read as what was said."""
@@ -192,7 +256,12 @@ def test_each_turn_is_paid_where_it_was():
     assert [(x.token, x.value) for x in r.events] == [(0, near(0.4)), (1, near(0.2)), (2, near(100 / 45))]
     assert r.total == near(0.6 + 100 / 45) and r.parts["confirmation"] == near(0.6) and r.solved
     r = paid(["missing", "repeated", "wrong"], cost=0.0)
-    assert r.total == near(-1.1) and r.parts == {"confirmation": near(-0.1), "diagnosis": -1.0, "right": 0.0}
+    assert r.total == near(-1.1) and r.parts == {
+        "confirmation": near(-0.1),
+        "interpretation": 0,
+        "diagnosis": -1.0,
+        "right": 0.0,
+    }
     assert not r.solved and paid(["abnormal", "right"], balance=False, cost=0.0).total == near(1.4)
 
 
@@ -299,6 +368,7 @@ def test_a_header_with_a_blank(tmp_path):
     (tmp_path / "ctr.csv").write_text("code,name,normal\na1c,HbA1c,<5.7\n")
     tasks = ClinicalTasks(str(tmp_path / "r.csv"), reference=str(tmp_path / "ctr.csv"))
     assert tasks.table.tests == ("HbA1c",)
+    assert tasks.task("train", 0).meta["measured"]["HbA1c"] in ("7 (normal <5.7)", "5 (normal <5.7)")
     assert {(t.answer, t.meta["findings"]["HbA1c"]) for t in (tasks.task("train", i) for i in range(9))} == {
         ("x", "abnormal"),
         ("y", "normal"),
@@ -321,9 +391,17 @@ def test_training_on_a_file(tmp_path):
     lines = (run.folder / "rl" / "metrics.jsonl").read_text().splitlines()
     steps = [json.loads(line) for line in lines]
     step = next(s for s in steps if "reward" in s)
-    assert {"part/confirmation", "part/diagnosis", "part/prevented", "value_error", "legal_loss"} <= set(step)
+    assert {
+        "part/confirmation",
+        "part/diagnosis",
+        "part/prevented",
+        "part/interpretation",
+        "value_error",
+        "legal_loss",
+    } <= set(step)
     assert 0 < step["part/prevented"] < 1
-    assert {"balanced", "rarest", "tests"} <= set(steps[0]["evaluations"]["diagnosis"])
+    numbers = steps[0]["evaluations"]["diagnosis"]
+    assert {"balanced", "rarest", "tests", "interpreted", "recall@1", "recall@1 frequent"} <= set(numbers)
 
 
 def test_other_places_are_refused(tmp_path):

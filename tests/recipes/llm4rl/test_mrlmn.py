@@ -32,6 +32,7 @@ from palaestra.recipes.llm4rl.mrlmn.program import (
     legal_of,
     policy_costs,
 )
+from palaestra.recipes.llm4rl.mrlmn.radio import RadioLinks, shares_of_hops
 from palaestra.recipes.llm4rl.mrlmn.written import written_targets
 from palaestra.types import Batch
 
@@ -172,6 +173,48 @@ def test_traffic_goes_over_hops():
     assert apart.hops_nA.tolist() == [[1, FREE, FREE]] and not apart.served_nU.any()
 
 
+def test_ratios_and_rates_by_hand():
+    """5 dB at the range, a quarter of that at twice the range in free space; a drone beside adds half of what it sends to the
+    noise; a user has what the narrowest hop leaves it."""
+    radio = RadioLinks(threshold_db=5.0, exponent=2.0, interference=0.5)
+    assert radio.snr(np.array([3.5, 7.0, 0.1]), 3.5) == pytest.approx([3.162278, 0.790569, 154.951605], abs=1e-5)
+    snr = radio.snr(np.array([[[1.0, 2.0]]]), 2.0)
+    assert radio.sinr(snr, np.ones((1, 2), bool))[0, 0] == pytest.approx([4.900593, 0.431737], abs=1e-5)
+    assert radio.sinr(snr, np.array([[True, False]]))[0, 0] == pytest.approx([12.649111, 0.0], abs=1e-5)
+    share = shares_of_hops(*(np.array([x]) for x in ([3.0, 1.0, 15.0], [1, 2, 3], [-1, 0, 1], [4.0, 1.0, 1.0])))
+    assert share.tolist() == [[0.5, 0.5, 0.5]]
+    free = np.array([[3.0, 1.0]]), np.array([[1, FREE]]), np.array([[-1, -1]]), np.array([[1.0, 0.0]])
+    assert shares_of_hops(*free)[0, 0] == 2
+
+
+def test_users_share_a_drone_a_hop_and_the_air():
+    """At its range a link has log2(1 + 10^0.5) = 2.057372; two users of one drone at distance 2 have half of it each, of the
+    hop as well. Another drone that transmits beside them costs both their link; without interference it costs nothing."""
+    _, alone = network([(3.5, 3)], [(5.5, 3), (3.5, 5)])
+    assert alone.snr_nA[0, 0] == pytest.approx(10**0.5) and alone.rate_nU[0] == pytest.approx([1.028686] * 2, abs=1e-5)
+    pair = [(3.5, 3), (3.5, 0)], [(5.5, 3), (3.5, 5)]
+    assert not network(*pair)[1].served_nU.any() and not network(*pair)[1].rate_nU.any()
+    assert network(*pair, radio=RadioLinks(interference=0.0))[1].served_nU.all()
+
+
+def test_users_move_and_rates_are_paid():
+    """In 20 steps by the drift of their layout; (1 - quality) covered + quality min(1, rate / demand)."""
+    stay = lambda obs, legal, rng: {"act": np.zeros(obs.shape[:2], int)}
+    sim = DroneNetwork(wander=0.0, side=40)
+    state = sim.reset(pl.rng_of(("m",)), 3)
+    after = state
+    for _ in range(sim.horizon):
+        after, _, _ = sim.step(after, np.zeros((3, 6), int), pl.rng_of(("m",)))
+    moved = (after.user_nUd - state.user_nUd)[(state.user_nUd > 2).all(-1) & (state.user_nUd < 38).all(-1)]
+    assert np.linalg.norm(moved, axis=-1) == pytest.approx(np.ones(len(moved)))
+    plain = pl.control.play_games(DroneNetwork(quality=0.0), stay, 4, ("p",))
+    assert np.array_equal(plain["reward"], plain["covered"])
+    rich = pl.control.play_games(DroneNetwork(quality=1.0, demand=1e-9), stay, 4, ("p",))
+    assert np.allclose(rich["reward"], rich["covered"])  # any rate is enough
+    poor = pl.control.play_games(DroneNetwork(quality=1.0, demand=1e3), stay, 4, ("p",))
+    assert np.allclose(poor["reward"] * 1e3, poor["rate"])
+
+
 def test_rewards_by_group():
     """R = 1, a1 0.5 of 0.4 users, a2 0.2 of 0.5 passed on: 1.3; without groups R alone."""
     program = LearnNetwork(sim=DroneNetwork(groups=2), serve=(9.0, 0.5), relay=(9.0, 0.2))
@@ -255,7 +298,18 @@ def test_arms_of_a_run(tmp_path):
     small = {"learner.games": 4, "learner.epochs": 1, "games": 4, "steps": 160}
     run = pl.train("mrlmn", out=tmp_path / "run", quiet=True, set=small)
     text = (run.folder / "arms.md").read_text()
-    for arm in ("none", "grouped", "guide", "unmatched", "shuffled", "flown", "oracle", "oracle flown"):
+    for arm in (
+        "random",
+        "none",
+        "grouped",
+        "guide",
+        "by policy",
+        "unmatched",
+        "shuffled",
+        "flown",
+        "oracle",
+        "oracle flown",
+    ):
         assert f"| {arm} |" in text
     summary = json.loads((run.folder / "summary.json").read_text())
     assert "distilled" in json.dumps(summary)

@@ -9,7 +9,9 @@ import palaestra as pl
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.llm4rl import rmd_hoi
+from palaestra.recipes.llm4rl.rmd_hoi.furniture import DT, GOALS, Furniture
 from palaestra.recipes.llm4rl.rmd_hoi.goal import (
+    HasRounds,
     MovementGoals,
     MovementSimulator,
     edge_reward,
@@ -33,7 +35,7 @@ from palaestra.recipes.llm4rl.rmd_hoi.plan import (
 )
 from palaestra.recipes.llm4rl.rmd_hoi.program import MovementTraining
 from palaestra.recipes.llm4rl.rmd_hoi.pusher import Pusher, PusherState
-from palaestra.recipes.llm4rl.rmd_hoi.recorded import PLANS, edge
+from palaestra.recipes.llm4rl.rmd_hoi.recorded import PLANS, ROOM, edge, recorded
 
 RNG = np.random.default_rng(0)
 SMALL = {"learner": pl.control.PPO(games=4, bootstrap=True, epochs=1), "steps": 40, "games": 4}
@@ -221,6 +223,84 @@ def test_the_pusher_by_hand():
     assert press.step(pressed, go(0.0, 0.0, 0.0, 0.0), RNG)[1][0, 0] == 0
 
 
+def room(left, grip=1.0, move=(0.0, 0.0), goals=tuple(GOALS), **more):
+    """Furniture after one step of a left finger at a place, the right one far away; the cup is at (-0.5, -0.4)."""
+    sim = Furniture(goals=goals)
+    fixed = {
+        "cup_nd": np.array([[-0.5, -0.4]]),
+        "mat_nd": np.array([[0.5, -0.2]]),
+        "button_nd": np.array([[0.1, -0.8]]),
+    }
+    fixed |= {"finger_n2d": np.array([[left, (0.9, -0.9)]]), "order_nR": np.arange(len(goals))[None], **more}
+    state = replace(sim.reset(RNG, 1), **fixed)
+    after, paid, _ = sim.step(state, np.array([[[move[0] / DT, move[1] / DT, grip, 0, 0, -1]]]), RNG)
+    return after, float(paid[0, 0])
+
+
+def test_joints_let_a_thing_move_one_way():
+    """A handle follows the part of a pull that its joint lets through: the drawer -y, the door its tangent, 0.1 / 0.4 rad;
+    the cup all of it. An open finger moves nothing, one between two things the nearer one alone."""
+    drawer = lambda *a, **k: float(room((-0.6, 0.65), *a, **k)[0].slide_n[0])
+    assert drawer(move=(0.05, -0.1)) == pytest.approx(0.1) and drawer(move=(0.1, 0.0)) == 0 == drawer(-1.0, (0.0, -0.1))
+    assert drawer(move=(0.0, 0.1)) == 0 and drawer(move=(0.0, -0.1), slide_n=np.array([0.39])) == 0.39  # out of reach
+    assert room((0.3, 0.7), move=(0.05, -0.1))[0].turn_n[0] == pytest.approx(0.25)
+    open_door = {"turn_n": np.array([np.pi / 2])}  # its handle is at (0.7, 0.3), and its tangent is x
+    assert room((0.7, 0.3), move=(-0.1, -0.1), **open_door)[0].turn_n[0] == pytest.approx(np.pi / 2 - 0.25)
+    assert room((-0.5, -0.4), move=(0.1, 0.05))[0].cup_nd[0] == pytest.approx([-0.4, -0.35])
+    both, _ = room((-0.6, 0.6), move=(0.0, -0.1), cup_nd=np.array([[-0.6, 0.58]]))
+    assert both.slide_n[0] == 0 and both.cup_nd[0, 1] == pytest.approx(0.48)
+
+
+def test_goals_of_a_game_follow_one_another():
+    """A goal that holds counts once, in its turn: a share of four each."""
+    after, paid = room((-0.6, 0.45), move=(0.0, -0.1), slide_n=np.array([0.25]))
+    assert after.slide_n[0] == pytest.approx(0.35) and after.round_n[0] == 1 and paid == 0.25
+    sim = Furniture()
+    assert isinstance(sim, HasRounds) and isinstance(sim, pl.control.ShowsTask)
+    seen = sim.observe(after)
+    assert sim.task_of(seen).item() == 1 and sim.round_of(seen).item() == 1
+    early, paid = room(
+        (0.1, -0.8), order_nR=np.array([[0, 3, 1, 2]])
+    )  # the button is touched, and the drawer is wanted
+    assert early.round_n[0] == 0 == paid
+    last, paid = room((0.1, -0.8), order_nR=np.array([[0, 1, 2, 3]]), round_n=np.array([3]))
+    assert last.round_n[0] == 4 and paid == 1 and not sim.observe(last)[0, 0, 14:18].any()
+    with pytest.raises(UserError, match="goals are some of"):
+        Furniture(goals=("sofa",))
+
+
+def test_a_script_does_all_and_chance_hardly_any():
+    sim = Furniture()
+    shown = pl.control.play_games(sim, pl.control.acting_script(sim), 32, ("k",))
+    chance = pl.control.play_games(sim, lambda obs, legal, rng: {"act": rng.normal(size=(32, 1, 6))}, 32, ("k",))
+    assert shown["reward"][:, 0, -1].mean() == 1 and chance["reward"][:, 0, -1].mean() < 0.1
+
+
+def test_each_task_has_its_plan_and_what_is_done_stays_paid():
+    """Recorded plans of four tasks, followed by a script: the reward never falls where a task ends, and is 1 after the last;
+    each is judged by its own plan."""
+    sim = Furniture()
+    parts = MovementParts.of(sim, "", "")
+    scene = parts.scene(pl.control.play_games(sim, pl.control.acting_script(sim), 8, ("s",)))
+    plans = [plan_of(*ROOM[g]) for g in GOALS]
+    assert not [fault for p in plans for fault in faults_of(p, scene)]
+    goals = [MovementGoals(plan=p, scene=scene) for p in plans]
+    moving = MovementSimulator(sim, goals, parts.places, 0.9)
+    act = lambda obs, legal, rng: {"act": sim.demonstrate(obs[..., : sim.observation])}
+    played = pl.control.play_games(moving, act, 16, ("k",))
+    done, paid = played["reward"][:, 0], played["plan_reward"][:, 0]
+    assert (paid[done == 1] == 1).all() and (played["plan_done"][:, 0][done == 1] == 1).all()
+    ends = np.diff(done, axis=1) > 0
+    assert ends.sum() > 40 and (np.diff(paid, axis=1)[ends] >= -1e-9).all()
+    assert ((paid >= done - 1e-9) & (paid <= done + 0.25 + 1e-9)).all()
+    state = moving.reset(RNG, 4)
+    task = sim.task_of(sim.observe(state.inner))
+    seen = moving.observe(state)[..., sim.observation :]
+    for i in range(4):
+        own = goals[task[i, 0]].state(state.phase_nA, state.place, state.velocity)
+        assert np.array_equal(seen[i], own[i])
+
+
 def test_parts_are_numbers_of_an_observation_or_fixed():
     sim = Line()
     parts = MovementParts.of(sim, "hand=0:1", "origin=1:2,flag=1.5")
@@ -295,6 +375,27 @@ def test_a_simulator_a_task_and_a_model_of_ones_own(context):
         asyncio.run(replace(made, asked=pl.Scripted(lambda request: "I cannot")).run(context(steps=1)))
 
 
+def test_a_model_is_asked_for_each_task_once(context, tmp_path):
+    asked = []
+
+    def answer(request):
+        asked.append(request.messages[0].content)
+        return recorded(request)
+
+    made = replace(rmd_hoi.embedded(asked=pl.Scripted(answer)), sim=Furniture(horizon=10), **SMALL)
+    run = lambda: asyncio.run(made.run(context(out=tmp_path, seed=1))).metrics
+    first = run()
+    assert (
+        run() == first
+        and len(asked) == 4
+        and all(f"The task: {GOALS[g]}" in a for g, a in zip(GOALS, asked, strict=True))
+    )
+    assert list(first["arms"]) == ["none", "script", "guide", "contact", "shuffled"] and len(first["plans"]) == 4
+    assert first["arms"]["script"]["env_steps"] == 0 < first["arms"]["guide"]["plan_reward"]
+    sim = rmd_hoi.load_movement(Furniture(horizon=10), tmp_path / "policy")
+    assert len(sim.goals) == 4
+
+
 def test_what_cannot_be_is_said(context):
     with pytest.raises(UserError, match="asked=endpoint"):
         asyncio.run(replace(rmd_hoi.build(), sim=SHORT, **SMALL).run(context()))
@@ -316,6 +417,6 @@ def test_contacts_of_a_plan_that_has_none_are_no_plan(context):
     made = replace(rmd_hoi.embedded(graph="contact"), sim=SHORT, **SMALL)
     parts = MovementParts.of(SHORT, "", "")
     training = MovementTraining(program=made, ctx=ctx, parts=parts, scene=SCENE, key=("t",))
-    arms = training.arms(plan_of(phase(("left", "button", APPROACH))))
+    arms = training.arms([plan_of(phase(("left", "button", APPROACH)))])
     assert list(arms) == ["none", "guide"] and "neither contacts nor targets" in said[0]
     assert asyncio.run(arms["guide"]())["plan_reward"] == 0

@@ -43,7 +43,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import palaestra as pl
-from palaestra.recipes.domains.diallm.exam import DiagnosisExam
+from palaestra.recipes.domains.diallm.exam import RECALL_AT, DiagnosisExam
 from palaestra.recipes.domains.diallm.reward import DiagnosisReward, findings_world
 
 CARD = pl.Card(
@@ -130,11 +130,15 @@ class RejectInvalid:
     Args:
         reject: False lets the model write what it likes.
         answers: "record": tests that the record answers; "all": every test.
+        interpret: results that have a reference range are interpreted by the model.
+        recommend: this many tests are asked for, of all, before a diagnosis can be chosen; 0 = one or more.
     """
 
     sample: pl.Collect
     reject: bool = True
     answers: Literal["record", "all"] = "record"
+    interpret: bool = True
+    recommend: int = 0
 
     async def check_start(self, ctx: pl.Context) -> None:
         """Raises UserError in a world that asks for no findings."""
@@ -142,13 +146,21 @@ class RejectInvalid:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world = findings_world(ctx)
-        world = replace(world, restrict=self.answers if self.reject else "none")
-        return await self.sample(ctx.with_bench(replace(ctx.bench, world=world)), key, group)
+        world = replace(
+            world, restrict=self.answers if self.reject else "none", interpret=self.interpret
+        )
+        if self.recommend:
+            least = min(self.recommend, len(world.tests))
+            world = replace(world, restrict="all", least=least, turns=least + 1)
+        there = replace(ctx.bench, world=world, max_turns=world.most_turns)
+        return await self.sample(ctx.with_bench(there), key, group)
 
 
 def build(
     reject: bool = True,
     answers: Literal["record", "all"] = "record",
+    interpret: bool = True,
+    meaning: float = 0.1,
     confirm: float = 0.2,
     abnormal: float = 0.2,
     unconfirmed: float = 0.05,
@@ -162,12 +174,12 @@ def build(
     shown: int = 200,
     exam: int = 200,
 ) -> pl.Recipe | pl.Pipeline:
-    """`reject` and `answers`: see `RejectInvalid`; `confirm` to `wrong`: see `DiagnosisReward`. `kl` weighs the KL to
+    """`reject`, `answers`, `interpret`: see `RejectInvalid`; `meaning` and others: see `DiagnosisReward`. `kl` weighs the KL to
     the start, `legal` how likely valid actions are without the restriction. `start=shown` first imitates dialogues for
     `shown` steps. `exam` held-out records are measured before and after; 0 = none.
     """
     ppo: Any = pl.recipe("ppo")
-    collect = RejectInvalid(pl.Sample(n=samples), reject, answers)
+    collect = RejectInvalid(pl.Sample(n=samples), reject, answers, interpret)
     reward = DiagnosisReward(
         confirm=confirm,
         abnormal=abnormal,
@@ -175,8 +187,10 @@ def build(
         cost=cost,
         balance=balance,
         wrong=wrong,
+        meaning=meaning,
     )
     greedy = replace(collect, sample=pl.Sample(n=1, temperature=0.0))
+    recommend = replace(greedy, recommend=max(RECALL_AT))
     learned = pl.vary(
         ppo,
         collect=pl.links(collect, pl.Score(), reward, pl.rewards.TellPrevented()),
@@ -186,13 +200,13 @@ def build(
         needs=(("policy", "value"), ("ref", "logp")),
         references={"ref": "policy"},
         schedule=pl.Schedule(prompts=64, steps=100),
-        evaluate={"diagnosis": DiagnosisExam(greedy, exam)} if exam else {},
+        evaluate={"diagnosis": DiagnosisExam(greedy, exam, recommend)} if exam else {},
     )
     if start == "as-is":
         return learned
     imitated = pl.vary(
         pl.recipe("sft"),
-        collect=pl.links(RejectInvalid(pl.Demonstrate(), reject, answers)),
+        collect=pl.links(RejectInvalid(pl.Demonstrate(), reject, answers, interpret)),
         schedule=pl.Schedule(prompts=32, steps=shown),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
     )

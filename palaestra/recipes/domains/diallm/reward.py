@@ -9,7 +9,7 @@ import palaestra as pl
 @pl.stage
 class DiagnosisReward:
     """A link after `Score`: pays each turn at its last token. Parts: "confirmation", r_conf over the tests;
-    "diagnosis", r_dx; "right", 1 where the class is the record's.
+    "interpretation", over the results whose meaning was said; "diagnosis", r_dx; "right", 1 where the class is the record's.
 
     Args:
         confirm: for a test that the record confirms.
@@ -18,6 +18,7 @@ class DiagnosisReward:
         cost: of every test.
         balance: weighs a right diagnosis by N / (K n_c), between `least` and `most`; False: by 1.
         wrong: taken for a wrong diagnosis.
+        meaning: for the meaning of a result as its range has it; taken for another one.
     """
 
     confirm: float = 0.2
@@ -28,6 +29,7 @@ class DiagnosisReward:
     wrong: float = 1.0
     least: float = 0.2
     most: float = 5.0
+    meaning: float = 0.1
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world = findings_world(ctx)
@@ -44,6 +46,8 @@ class DiagnosisReward:
             "missing": -self.unconfirmed - self.cost,
             "repeated": -self.unconfirmed - self.cost,
             "unread": -self.unconfirmed,
+            "read": self.meaning,
+            "misread": -self.meaning,
             "right": weight,
             "wrong": -self.wrong,
         }
@@ -59,9 +63,11 @@ class DiagnosisReward:
         )
         stated = bool(outcomes) and outcomes[-1] in ("right", "wrong")
         diagnosis = paid[-1] if stated else 0.0
+        meanings = self.turns([x for x in outcomes if x in ("read", "misread")], weight)
         parts = {
             **e.reward.parts,
-            "confirmation": sum(paid) - diagnosis,
+            "confirmation": sum(paid) - diagnosis - sum(meanings),
+            "interpretation": sum(meanings),
             "diagnosis": diagnosis,
             "right": float(stated and outcomes[-1] == "right"),
         }

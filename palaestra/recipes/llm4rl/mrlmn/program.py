@@ -159,10 +159,16 @@ class LearnNetwork:
         make = lambda name, **more: (
             NetworkArm(program=self, ctx=ctx, key=key, name=name, **more).run
         )
-        arms = {"none": make("none", grouped=False), "grouped": make("grouped")}
+        arms = {
+            "random": make("random", untrained=True),
+            "none": make("none", grouped=False),
+            "grouped": make("grouped"),
+        }
         if guide is not None:
             arms["guide"] = make("guide", guide=guide)
             if self.beta:
+                other: Cost = "distance" if self.cost == "policy" else "policy"
+                arms[f"by {other}"] = make(f"by {other}", guide=guide, cost=other)
                 arms["unmatched"] = make("unmatched", guide=guide, matching="order")
                 arms["shuffled"] = make("shuffled", guide=pl.control.ShuffledGuide(guide))
             arms["flown"] = make("flown", guide=guide, flown=True)
@@ -246,7 +252,9 @@ class NetworkArm:
     grouped: bool = True
     guide: Any = None
     matching: Matching = "hungarian"
+    untrained: bool = False  # agents act at random, and nothing is learned
     flown: bool = False  # agents fly to their targets, and nothing is learned
+    cost: Cost | None = None  # of a match; None = the program's
 
     async def run(self) -> Mapping[str, Any]:
         program, sim = self.program, self.program.sim
@@ -264,24 +272,36 @@ class NetworkArm:
             )
         if self.flown:
             return await self.fly(advisor)
+        if self.untrained:
+            return self.measure(self.at_random)
         policy, lines = await self.learn(advisor)
         if advisor is not None and not advisor.asked and program.beta:
             self.ctx.say(f"arm {self.name}: {NEVER_ASKED}")
         if self.name == "guide" and self.ctx.out is not None:
             save_groups(policy, self.ctx.out / "policy")
-        numbers, played = pl.control.measure_arm(
-            sim, self.acting(policy), self.shaping, program.games, self.key
-        )
         asked = {} if advisor is None else advisor.numbers()
         return {
-            **numbers,
-            **coverage_of(played),
+            **self.measure(self.acting(policy)),
             "distilled": float(np.mean([x["distilled"] for x in lines])),
             "asked": asked.get("guide/asked", 0),
             "fallbacks": asked.get("guide/fallbacks", 0),
             "env_steps": int(lines[-1]["env_steps"]),
             "curve": lines[:: max(1, len(lines) // CURVE)],
         }
+
+    def measure(self, act: pl.control.Acting) -> dict[str, Any]:
+        """The numbers of games that are played so, of nobody who was asked or learned."""
+        program = self.program
+        numbers, played = pl.control.measure_arm(
+            program.sim, act, self.shaping, program.games, self.key
+        )
+        none = {"distilled": 0.0, "asked": 0, "fallbacks": 0, "env_steps": 0}
+        return {**numbers, **coverage_of(played), **none}
+
+    def at_random(self, obs: np.ndarray, legal: Any, rng: np.random.Generator) -> Any:
+        """Every legal action alike."""
+        act = rng.integers(self.program.sim.actions, size=obs.shape[:2])
+        return {"act": act if legal is None else legal_of(act, legal)}
 
     async def learn(self, advisor: Any) -> tuple[GroupedActorCritic, list[dict[str, float]]]:
         """The policy after the steps of the arm, and the numbers of its iterations."""
@@ -364,7 +384,7 @@ class NetworkArm:
         target_n = advisor(sim.situations(paths)).reshape(len(paths["reward"]), sim.agents, 2)
         at = sim.place(paths["obs"])  # [n, A, T, 2]
         cost = None
-        if self.program.cost == "policy" and self.matching == "hungarian":
+        if (self.cost or self.program.cost) == "policy" and self.matching == "hungarian":
             cost = policy_costs(
                 policy, paths["obs"], target_n[:, None, None] - at[:, :, :, None], sim
             )
@@ -401,17 +421,11 @@ class NetworkArm:
             act = np.where(aim < 0, stay, aim)
             return {"act": act if legal is None else legal_of(act, legal)}
 
-        numbers, played = pl.control.measure_arm(
-            sim, towards, self.shaping, program.games, self.key
-        )
         told = advisor.numbers()
         return {
-            **numbers,
-            **coverage_of(played),
-            "distilled": 0.0,
+            **self.measure(towards),
             "asked": told["guide/asked"],
             "fallbacks": told["guide/fallbacks"],
-            "env_steps": 0,
         }
 
 
@@ -445,14 +459,16 @@ def distillation_columns(near: np.ndarray, paths: pl.control.Paths) -> dict[str,
 
 def coverage_of(paths: pl.control.Paths) -> dict[str, float]:
     """Of a simulator that tells "covered": its mean over games, at their last step, and the mean number of steps until
-    `COVERED` of the users are, the horizon where that is never.
+    `COVERED` of the users are, the horizon where that is never; of one that tells "rate", its mean over users and games.
     """
     if "covered" not in paths:
         return {}
     covered_nT = paths["covered"][:, 0]
     there = covered_nT >= COVERED
     first = np.where(there.any(1), there.argmax(1) + 1, there.shape[1])
+    rate = {"rate": float(paths["rate"].mean())} if "rate" in paths else {}
     return {
+        **rate,
         "covered": float(covered_nT.mean()),
         "covered_last": float(covered_nT[:, -1].mean()),
         "steps_to_80": float(first.mean()),

@@ -7,19 +7,22 @@ import numpy as np
 
 import palaestra as pl
 
-PLACE = re.compile(r"\((-?\d+), (-?\d+)\)")
+PLACE = re.compile(r"\((-?[\d.]+), (-?[\d.]+)\)")
 REACH, HOP = 2.0, 3.5
 
 
 def written_targets(request: pl.ChatRequest) -> dict[str, Any]:
     """Targets by a rule that a large model wrote while this file was written, so it knew the simulator. It reads the
-    question alone: again and again the user with most unserved users around, and relays on the straight way there. The
+    question alone: again and again the user with most unserved users around, where
+    they are half-way of a game, and relays on the straight way there. The
     order says nothing of who should fly where.
     """
     text = request.messages[0].content
     line_of = lambda name: text.partition(f"\n{name}: ")[2].partition("\n")[0]
     spots = lambda name: np.array([tuple(map(float, x)) for x in PLACE.findall(line_of(name))])
     base, users = spots("Base stations"), spots("Users")
+    way = spots("All of them move in a game by about")
+    users = users + (way[0] / 2 if len(way) else 0.0)
     most = int(line_of("Drones"))
     left, chain = np.ones(len(users), bool), list[np.ndarray]()
     while len(chain) < most and left.any():

@@ -50,7 +50,10 @@ phase that is done counts 1, for else it would pay to wait just below the thresh
 is paid as if its last state stayed.
 """
 
+from typing import Literal
+
 import palaestra as pl
+from palaestra.recipes.llm4rl.rmd_hoi.furniture import Furniture
 from palaestra.recipes.llm4rl.rmd_hoi.goal import load_movement as load_movement
 from palaestra.recipes.llm4rl.rmd_hoi.program import FollowMovements, Graph
 from palaestra.recipes.llm4rl.rmd_hoi.pusher import Pusher, Wanted
@@ -144,7 +147,7 @@ def build(
 
 def embedded(
     asked: pl.Source | None = None,
-    wanted: Wanted = "press",
+    wanted: Wanted | Literal["furniture"] = "furniture",
     graph: Graph = "movement",
     wrong: float = 0.0,
     threshold: float = 0.9,
@@ -152,10 +155,10 @@ def embedded(
     steps: int = 60_000,
     games: int = 256,
 ) -> FollowMovements:
-    """On the planar pusher, with the recorded plan unless a model is `asked`."""
+    """On furniture, or with another `wanted` on the planar pusher, with the recorded plans unless a model is `asked`."""
     return FollowMovements(
         asked=asked or pl.Scripted(recorded, name="recorded"),
-        sim=Pusher(wanted=wanted),
+        sim=Furniture() if wanted == "furniture" else Pusher(wanted=wanted),
         graph=graph,
         wrong=wrong,
         threshold=threshold,

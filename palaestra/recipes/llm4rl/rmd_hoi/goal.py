@@ -3,9 +3,9 @@
 n games, A agents, E pairs of parts, N phases, d dimensions of a place.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from palaestra.recipes.llm4rl.rmd_hoi.plan import (
 
 GRAPH, BODY, OBJECT = 0.5, 0.2, 0.3  # weights of r_RMD, of the body's and of the object's target
 Places = Mapping[str, np.ndarray]
-COLUMNS = ("plan_reward", "plan_phase")  # of a game, beside what the simulator gives
+COLUMNS = ("plan_reward", "plan_phase", "plan_done")  # of a game, beside what the simulator gives
 
 
 def edge_reward(p: np.ndarray, v: np.ndarray, trend: np.ndarray) -> np.ndarray:
@@ -69,10 +69,33 @@ def goal_reward(
     return sum(w * x for w, x in parts) / np.asarray(sum(w for w, _ in parts))
 
 
+@runtime_checkable
+class HasRounds(Protocol):
+    """A simulator whose games have several tasks, one after the other."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """What may be wanted, in words."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """Tasks of a game."""
+        ...
+
+    def task_of(self, obs: np.ndarray) -> np.ndarray:
+        """[...] the number of the task that counts, of observations [..., O]; any behind the last one."""
+        ...
+
+    def round_of(self, obs: np.ndarray) -> np.ndarray:
+        """[...] how many tasks were done; `rounds` = all."""
+        ...
+
+
 @pl.value_class
 class MovementState:
     inner: Any
-    phase_nA: np.ndarray  # N = the plan is done
+    phase_nA: np.ndarray  # of the plan that is followed; N = it is done
     place: Places
     velocity: Places
     reward_nA: np.ndarray  # r of the step that led here
@@ -149,20 +172,39 @@ class MovementSimulator:
     """A simulator whose agents see the goal state of the plan's phase behind their observation. A phase
     is left for the next one when r_G is above the threshold. What is paid stays the simulator's.
 
-    Its facts: "plan_reward", (i + r_G) / N in phase i of N, counted from 0; the last one is how things
-    should stay and is paid to the end, also after it was done. "plan_phase", phases that are done.
+    A simulator with several tasks, see `HasRounds`, has a plan for each of them, in their order: of the task that counts
+    it is followed from its first phase on, until the simulator says that the task is done.
+
+    Its facts: "plan_reward", (k + (i + r_G) / N) / R in phase i of N, counted from 0, after k of R tasks; the last phase
+    is how things should stay and is paid to the end, also after it was done. "plan_phase", phases of the plan that are
+    done. "plan_done", the share of everything that is, (k + phases / N) / R.
     """
 
     def __init__(
         self,
         sim: pl.control.Simulator,
-        goals: MovementGoals,
+        goals: MovementGoals | Sequence[MovementGoals],
         places: Callable[[np.ndarray], Places],
         threshold: float,
     ):
-        self.sim, self.goals, self.places, self.threshold = sim, goals, places, threshold
+        self.sim, self.places, self.threshold = sim, places, threshold
+        self.goals = (goals,) if isinstance(goals, MovementGoals) else tuple(goals)
         self.agents, self.horizon, self.actions = sim.agents, sim.horizon, sim.actions
-        self.observation = sim.observation + goals.width
+        self.observation = sim.observation + self.goals[0].width
+        self.rounds = sim.rounds if isinstance(sim, HasRounds) else 1
+        self.phases = np.array([len(g.plan.phases) for g in self.goals])
+
+    def rounds_of(self, inner: Any) -> tuple[np.ndarray, np.ndarray]:
+        """[n, A] the number of the task that counts, and how many were done before."""
+        obs = self.sim.observe(inner)
+        if not isinstance(self.sim, HasRounds):
+            return np.zeros(obs.shape[:2], int), np.zeros(obs.shape[:2], int)
+        return self.sim.task_of(obs), self.sim.round_of(obs)
+
+    def of_task(self, each: Sequence[np.ndarray], task: np.ndarray) -> np.ndarray:
+        """[n, A, ...] of arrays by task, that of the task of each game."""
+        stacked, index = np.stack(each), np.indices(task.shape)
+        return stacked[(task, *index)]
 
     def reset(self, rng: np.random.Generator, n: int) -> MovementState:
         inner = self.sim.reset(rng, n)
@@ -178,7 +220,9 @@ class MovementSimulator:
         )
 
     def observe(self, state: MovementState) -> np.ndarray:
-        goal = self.goals.state(state.phase_nA, state.place, state.velocity)
+        task, _ = self.rounds_of(state.inner)
+        each = [g.state(state.phase_nA, state.place, state.velocity) for g in self.goals]
+        goal = self.of_task(each, task)
         return np.concatenate([self.sim.observe(state.inner), goal], -1)
 
     def legal(self, state: MovementState) -> np.ndarray | None:
@@ -190,12 +234,18 @@ class MovementSimulator:
         inner, paid_nA, over_n = self.sim.step(state.inner, act_nA, rng)
         place = self.places(self.sim.observe(inner))
         velocity = {k: x - state.place[k] for k, x in place.items()}
-        N = len(self.goals.plan.phases)
-        r_G = self.goals.reward(state.phase_nA, place, velocity)
+        task, before = self.rounds_of(state.inner)
+        _, then = self.rounds_of(inner)
+        N = self.phases[task]
+        each = [g.reward(state.phase_nA, place, velocity) for g in self.goals]
+        r_G = self.of_task(each, task)
         done = state.phase_nA >= N
         # a switch never costs: what is done counts 1, so nobody waits below the threshold
-        reward = (np.minimum(state.phase_nA, N - 1) + r_G) / N
-        phase = state.phase_nA + (~done & (r_G > self.threshold))
+        share = (np.minimum(state.phase_nA, N - 1) + r_G) / N
+        reward = (
+            np.where(then > before, then, np.minimum(before + share, self.rounds)) / self.rounds
+        )
+        phase = np.where(then > before, 0, state.phase_nA + (~done & (r_G > self.threshold)))
         after = MovementState(
             inner=inner,
             phase_nA=phase,
@@ -207,7 +257,9 @@ class MovementSimulator:
 
     def facts(self, state: MovementState) -> Mapping[str, np.ndarray]:
         own = self.sim.facts(state.inner) if isinstance(self.sim, pl.control.TellsFacts) else {}
-        values = (state.reward_nA, state.phase_nA.astype(float))
+        task, rounds = self.rounds_of(state.inner)
+        share = np.minimum(rounds + state.phase_nA / self.phases[task], self.rounds) / self.rounds
+        values = (state.reward_nA, state.phase_nA.astype(float), share)
         return {**own, **dict(zip(COLUMNS, values, strict=True))}
 
 
@@ -226,6 +278,6 @@ def plan_rewards(paid: float, gamma: float, horizon: int) -> pl.control.Shaping:
 def load_movement(sim: pl.control.Simulator, folder: Path | str) -> MovementSimulator:
     """The simulator as a saved policy saw it. Raises UserError for a folder without a plan."""
     file = MovementFile.read(folder)
-    goals = MovementGoals(plan=file.plan, scene=file.scene)
+    goals = [MovementGoals(plan=plan, scene=file.scene) for plan in file.plans]
     places = MovementParts.of(sim, file.body, file.objects).places
     return MovementSimulator(sim, goals, places, file.threshold)

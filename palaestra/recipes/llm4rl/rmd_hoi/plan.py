@@ -203,9 +203,9 @@ def with_trends(plan: MovementPlan, trends: Sequence[int]) -> MovementPlan:
 
 @pl.value_class
 class MovementFile:
-    """A plan with what a policy that followed it needs: plan.json, beside the policy."""
+    """Plans, one for each task, with what a policy that followed them needs: plan.json, beside the policy."""
 
-    plan: MovementPlan
+    plans: tuple[MovementPlan, ...]
     scene: MovementScene
     threshold: float
     body: str = ""  # text of the parts, as `MovementParts.of` takes it
@@ -214,7 +214,11 @@ class MovementFile:
     def save(self, folder: Path) -> None:
         """Writes plan.json."""
         scene = {k: getattr(self.scene, k) for k in MovementScene.__dataclass_fields__}
-        record = {"plan": self.plan.model_dump(), "scene": scene, "threshold": self.threshold}
+        record: dict[str, Any] = {
+            "plans": [p.model_dump() for p in self.plans],
+            "scene": scene,
+            "threshold": self.threshold,
+        }
         record |= {"body": self.body, "objects": self.objects}
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE).write_text(json.dumps(record, indent=1) + "\n")
@@ -228,7 +232,7 @@ class MovementFile:
             scene |= {k: tuple(scene[k]) for k in ("body", "objects", "low", "high")}
             scene["close"] = tuple((str(a), str(b)) for a, b in scene["close"])
             return cls(
-                plan=MovementPlan.model_validate(record["plan"]),
+                plans=tuple(MovementPlan.model_validate(p) for p in record["plans"]),
                 scene=MovementScene(**scene),
                 threshold=float(record["threshold"]),
                 body=str(record["body"]),

@@ -1,12 +1,17 @@
 """The plan that a language model writes, and the arms in which following it is compared."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.llm4rl.rmd_hoi.goal import MovementGoals, MovementSimulator, plan_rewards
+from palaestra.recipes.llm4rl.rmd_hoi.goal import (
+    HasRounds,
+    MovementGoals,
+    MovementSimulator,
+    plan_rewards,
+)
 from palaestra.recipes.llm4rl.rmd_hoi.parts import MovementParts
 from palaestra.recipes.llm4rl.rmd_hoi.plan import (
     TRENDS,
@@ -92,7 +97,7 @@ class FollowMovements:
         parts = MovementParts.of(self.sim, self.body, self.objects)
         start = self.learner.start(self.sim, key).act
         scene = parts.scene(pl.control.play_games(self.sim, start, SAMPLE, (*key, "sample")))
-        plan = None if self.graph == "none" else await self.plan(ctx, scene)
+        plan = None if self.graph == "none" else await self.plans(ctx, scene)
         training = MovementTraining(program=self, ctx=ctx, parts=parts, scene=scene, key=key)
         results = await pl.control.compare_arms(ctx, training.arms(plan))
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
@@ -104,33 +109,48 @@ class FollowMovements:
                 "plan_reward": own["plan_reward"],
                 "phases": own["phases"],
                 "sampled_tokens": 0,
-                "plan": None if plan is None else plan.model_dump(),
+                "plans": None if plan is None else [p.model_dump() for p in plan],
             },
             artifacts={} if ctx.out is None else {"agent": str(ctx.out / "policy")},
         )
 
-    async def plan(self, ctx: pl.Context, scene: MovementScene) -> MovementPlan:
-        """The plan of the model, asked for once in a run however often it is resumed.
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """What a plan is asked for, in words: of a simulator with several tasks one for each, unless `goal` names one for
+        all.
+        """
+        several = self.sim.tasks if isinstance(self.sim, HasRounds) else ()
+        return several if several and not self.goal else (self.goal or "as said above",)
+
+    async def plans(self, ctx: pl.Context, scene: MovementScene) -> Sequence[MovementPlan]:
+        """The model's plan of each task, asked for once in a run however often it is resumed.
 
         Raises Fault "chat-format" where it has a fault in all of four replies.
         """
-        request = pl.ChatRequest(
-            messages=pl.services.question_messages(self.question(scene)), max_tokens=2048
-        )
+        own = [await self.plan(ctx, scene, i, task) for i, task in enumerate(self.wanted)]
+        tasks = len(self.sim.tasks) if isinstance(self.sim, HasRounds) else 1
+        return own if len(own) == tasks else own * tasks
+
+    async def plan(
+        self, ctx: pl.Context, scene: MovementScene, number: int, task: str
+    ) -> MovementPlan:
+        messages = pl.services.question_messages(self.question(scene, task))
+        request = pl.ChatRequest(messages=messages, max_tokens=2048)
 
         async def ask() -> dict[str, Any]:
             reply = await ctx.ask_for(self.source, request, scene.form(), asks=ASKS)
             return reply.model_dump()
 
-        return MovementPlan.model_validate(await ctx.once("plan", ask))
+        name = f"plan {number + 1}" if number else "plan"
+        return MovementPlan.model_validate(await ctx.once(name, ask))
 
-    def question(self, scene: MovementScene) -> str:
-        """What the plan is asked for with."""
+    def question(self, scene: MovementScene, task: str) -> str:
+        """What the plan of a task is asked for with."""
         spell = lambda x: "(" + ", ".join(f"{v:.3g}" for v in x) + ")"
         about = str(getattr(self.sim, "about", "") or "A body acts in a simulator.")
         return QUESTION.format(
             about=about,
-            task=self.goal or "as said above",
+            task=task,
             trends="\n".join(f"- {number}: {text}" for number, text in TRENDS.items()),
             body=", ".join(scene.body),
             objects=", ".join(scene.objects),
@@ -149,36 +169,53 @@ class MovementTraining:
     scene: MovementScene
     key: pl.Key
 
-    def arms(self, plan: MovementPlan | None) -> dict[str, pl.control.ArmRun]:
-        """none, guide, and where there is a plan also contact and shuffled."""
+    def arms(self, plans: Sequence[MovementPlan] | None) -> dict[str, pl.control.ArmRun]:
+        """none, guide, and where there are plans also contact and shuffled; script where the simulator has one."""
         arms = {"none": self.arm(None)}
-        if plan is None:
+        if isinstance(self.program.sim, pl.control.ShowsTask):
+            arms["script"] = self.script
+        if plans is None:
             return arms | {"guide": self.arm(None, save=True)}
         program, rng = self.program, pl.rng_of((*self.key, "wrong"))
-        guided = contacts_alone(plan) if program.graph == "contact" else plan
-        if not guided.phases:
+        each: Callable[[Any], list[MovementPlan]] = lambda change: [change(p) for p in plans]
+        contacts = each(contacts_alone)
+        guided = contacts if program.graph == "contact" else list(plans)
+        if not all(p.phases for p in guided):
             self.ctx.say("the plan has neither contacts nor targets: graph=contact follows no plan")
             return arms | {"guide": self.arm(None, save=True)}
-        guided = spoil_trends(guided, program.wrong, rng)
+        guided = [spoil_trends(p, program.wrong, rng) for p in guided]
         arms["guide"] = self.arm(guided, save=True)
-        if (contacts := contacts_alone(plan)).phases and program.graph != "contact":
+        if all(p.phases for p in contacts) and program.graph != "contact":
             arms["contact"] = self.arm(contacts)
-        mixed = shuffle_trends(guided, pl.rng_of((*self.key, "shuffled")))
+        rng = pl.rng_of((*self.key, "shuffled"))
+        mixed = [shuffle_trends(p, rng) for p in guided]
         if mixed != guided:
             arms["shuffled"] = self.arm(mixed)
         else:
             self.ctx.say("all trends of the plan are the same, so there is no shuffled arm")
         return arms
 
-    def arm(self, plan: MovementPlan | None, save: bool = False) -> pl.control.ArmRun:
+    def arm(self, plans: Sequence[MovementPlan] | None, save: bool = False) -> pl.control.ArmRun:
         """What `compare_arms` runs; the policy is saved where there is a folder."""
 
         async def run() -> Mapping[str, Any]:
-            return await self.learn(plan, save)
+            return await self.learn(plans, save)
 
         return run
 
-    async def learn(self, plan: MovementPlan | None, save: bool) -> dict[str, Any]:
+    async def script(self) -> Mapping[str, Any]:
+        """An oracle: what the simulator's own script is paid, and nothing is learned."""
+        numbers, played = pl.control.measure_arm(
+            self.program.sim,
+            pl.control.acting_script(self.program.sim),
+            pl.control.as_paid,
+            self.program.games,
+            self.key,
+        )
+        none = {"plan_reward": 0.0, "phases": 0.0}
+        return {**numbers, **none, "paid_at_end": paid_at_end(played), "env_steps": 0}
+
+    async def learn(self, plans: Sequence[MovementPlan] | None, save: bool) -> dict[str, Any]:
         """The numbers of a policy, with those of `measure_arm`.
 
         "plan_reward" is what the plan adds to a step on average, "phases" the share of its phases that
@@ -186,8 +223,8 @@ class MovementTraining:
         """
         program, lines = self.program, list[dict[str, Any]]()
         sim, shaping = program.sim, pl.control.as_paid
-        if plan is not None:
-            goals = MovementGoals(plan=plan, scene=self.scene)
+        if plans is not None:
+            goals = [MovementGoals(plan=plan, scene=self.scene) for plan in plans]
             sim = MovementSimulator(sim, goals, self.parts.places, program.threshold)
             shaping = plan_rewards(program.paid, program.learner.gamma, sim.horizon)
         policy = await program.learner.learn(sim, self.cut(), self.key, shaping, log=lines.append)
@@ -195,25 +232,23 @@ class MovementTraining:
         numbers, played = pl.control.measure_arm(sim, act, shaping, program.games, self.key)
         if save and self.ctx.out is not None:
             pl.control.save_policy(policy, self.ctx.out / "policy")
-            if plan is not None:
+            if plans is not None:
                 text = {"body": program.body, "objects": program.objects}
                 file = MovementFile(
-                    plan=plan, scene=self.scene, threshold=program.threshold, **text
+                    plans=tuple(plans), scene=self.scene, threshold=program.threshold, **text
                 )
                 file.save(self.ctx.out / "policy")
         alive = np.broadcast_to(played["alive"][:, None], played["reward"].shape)
-        last = (np.arange(len(alive)), slice(None), played["alive"].sum(1) - 1)
-        paid = played["reward"][last]
         followed = {"plan_reward": 0.0, "phases": 0.0}
-        if plan is not None:
+        if plans is not None:
             followed = {
                 "plan_reward": float(played["plan_reward"][alive].mean()),
-                "phases": float(played["plan_phase"][last].mean() / len(plan.phases)),
+                "phases": float(played["plan_done"][last_steps(played)].mean()),
             }
         return {
             **numbers,
             **followed,
-            "paid_at_end": float((paid > 0).mean()),
+            "paid_at_end": paid_at_end(played),
             "env_steps": int(lines[-1]["env_steps"]),
             "curve": [{k: x[k] for k in ("env_steps", "reward")} for x in lines],
         }
@@ -224,3 +259,13 @@ class MovementTraining:
             return self.program.steps
         learner = self.program.learner
         return min(self.program.steps, int(most) * learner.games * self.program.sim.horizon)
+
+
+def last_steps(paths: pl.control.Paths) -> tuple[Any, ...]:
+    """Indices of the last step of each game, of columns [n, A, T]."""
+    return (np.arange(len(paths["alive"])), slice(None), paths["alive"].sum(1) - 1)
+
+
+def paid_at_end(paths: pl.control.Paths) -> float:
+    """The share of games that are paid in their last step."""
+    return float((paths["reward"][last_steps(paths)] > 0).mean())

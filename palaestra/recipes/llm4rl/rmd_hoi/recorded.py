@@ -1,9 +1,10 @@
-"""Plans for `Pusher` that a large model wrote once: what rmd-hoi runs on where nobody is asked."""
+"""Plans for `Pusher` and `Furniture` that a large model wrote once: what rmd-hoi runs on where nobody is asked."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import palaestra as pl
+from palaestra.recipes.llm4rl.rmd_hoi.furniture import GOALS
 from palaestra.recipes.llm4rl.rmd_hoi.plan import APPROACH, CONTACT, SEPARATE
 from palaestra.recipes.llm4rl.rmd_hoi.pusher import TASKS
 
@@ -38,6 +39,23 @@ PLANS: Mapping[str, list[dict[str, Any]]] = {
 }
 
 
+def fetched(thing: str, place: str | list[float]) -> list[dict[str, Any]]:
+    """The left finger goes to a thing, and in contact brings it to a place."""
+    return [
+        {"edges": [edge("left", thing, APPROACH)], "body_target": at("left", thing)},
+        {"edges": [edge("left", thing, CONTACT)], "object_target": at(thing, place)},
+    ]
+
+
+TOUCHED = [*PRESS[:2]]  # the button stays touched
+ROOM: Mapping[str, list[dict[str, Any]]] = {
+    "drawer": fetched("drawer", [-0.6, 0.3]),
+    "door": fetched("door", [0.7, 0.3]),
+    "cup": fetched("cup", "mat"),
+    "button": TOUCHED,
+}
+
+
 def recorded(request: pl.ChatRequest) -> Mapping[str, Any]:
     """The plan of the task that the question names. A large model wrote them while this file was
     written, so it knew the simulator. Raises UserError for another question.
@@ -46,6 +64,9 @@ def recorded(request: pl.ChatRequest) -> Mapping[str, Any]:
     for wanted, task in sorted(TASKS.items(), key=lambda x: -len(x[1])):
         if task in text:
             return {"phases": PLANS[wanted]}
+    for goal, task in GOALS.items():
+        if f"The task: {task}" in text:
+            return {"phases": ROOM[goal]}
     raise pl.UserError(
-        "the recorded plans are those of the pusher's tasks; name who is asked, asked=..."
+        "the recorded plans are those of the built-in tasks; name who is asked, asked=..."
     )

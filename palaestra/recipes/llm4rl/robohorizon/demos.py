@@ -5,7 +5,7 @@ n demonstrations, T steps, O numbers of an observation, N stages.
 
 import json
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,15 +14,6 @@ import palaestra as pl
 STILL = 0.1  # of the largest speed of a demonstration, below which it counts as at rest
 # observations [T + 1, O], actions, rewards [T], and whether the game ended with the last action
 ShownGame: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, bool]
-
-
-@runtime_checkable
-class ShowsTask(Protocol):
-    """A simulator with a script that solves it."""
-
-    def demonstrate(self, obs: np.ndarray) -> np.ndarray:
-        """[n, A] or [n, A, D] actions in observations [n, A, O]."""
-        ...
 
 
 def keyframes(speed_T: np.ndarray, grip_T: np.ndarray | None = None) -> list[int]:

@@ -8,7 +8,6 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.llm4rl.robohorizon.demos import (
-    ShowsTask,
     horizons_by_stage,
     read_demonstrations,
 )
@@ -246,6 +245,8 @@ class StageTraining:
         """none, guide; and where stages are written unlinted, steps, shuffled and world."""
         program = self.program
         arms = {"none": self.arm(None)}
+        if isinstance(program.sim, pl.control.ShowsTask):
+            arms["script"] = self.script(None if written is None else self.task(written, written))
         if written is None:
             return arms | {"guide": self.arm(None, save=True)}
         task, bonuses = self.task(written, written), program.rewards == "staged"
@@ -284,6 +285,15 @@ class StageTraining:
 
         return run
 
+    def script(self, task: StagedTask | None) -> pl.control.ArmRun:
+        """An oracle: what the simulator's own script is paid, and nothing is learned."""
+
+        async def run() -> Mapping[str, Any]:
+            act = pl.control.acting_script(self.program.sim)
+            return self.measure(act, task, pl.control.as_paid, [{"env_steps": 0, "reward": 0.0}])
+
+        return run
+
     def dream(self, task: StagedTask, bonuses: bool) -> pl.control.ArmRun:
         """The same rewards, learned in a world model's imagination."""
         program = self.program
@@ -317,9 +327,9 @@ class StageTraining:
         program, sim = self.program, self.program.sim
         if self.shown is not None:
             return self.shown
-        if not isinstance(sim, ShowsTask) or not program.demonstrations:
+        if not isinstance(sim, pl.control.ShowsTask) or not program.demonstrations:
             return None
-        act: Any = lambda obs, legal, rng: {"act": sim.demonstrate(obs)}
+        act = pl.control.acting_script(sim)
         return pl.control.play_games(sim, act, program.demonstrations, (*self.key, "demos"))
 
     def horizons(self, task: StagedTask) -> np.ndarray:
