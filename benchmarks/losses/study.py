@@ -92,7 +92,9 @@ def start(folder: Path, length: str, seed: int, model: str) -> str:
     return str(run.summary["artifacts"]["policy"])
 
 
-def answers(model: str, prompts: Sequence[str], tokens: int, temperature: float, n: int, key: Any) -> list[list[str]]:  # fmt: skip
+def answers(
+    model: str, prompts: Sequence[str], tokens: int, temperature: float, n: int, key: pl.Key
+) -> list[list[str]]:
     """`n` answers to each prompt."""
     engine = OwnEngine(load(model), slots=64)
     sampling = Sampling(max_tokens=tokens, temperature=temperature)
@@ -205,7 +207,7 @@ def recipe_of(arm: str, rate: float, pairs: int) -> pl.Recipe:
         pl.recipe(name, **options),
         schedule=pl.Schedule(
             prompts=each * DECLARED["pairs a step"], steps=steps * DECLARED["passes"]
-        ),  # fmt: skip
+        ),
     )
     return pl.override(made, "learners.policy.optimiser", pl.AdamW(lr=rate, warmup=3))
 
@@ -220,7 +222,7 @@ def measure(model: str, length: str, seed: int, sets: Sequence[tuple[str, str]])
     rates = {
         name: rate_right(
             answers(model, prompts, max_tokens(length), t, 1, ("held out", seed, name)), right
-        )  # fmt: skip
+        )
         for name, t in (("greedy", 0.0), ("sampled", 1.0))
     }
     return {name: round(x, 4) for name, x in rates.items()}
@@ -271,7 +273,9 @@ def best_rates(results: Mapping[str, Any]) -> dict[str, float]:
     return {arm: min(x, key=lambda r: (-x[r], r)) for arm, x in sums.items()}
 
 
-def cells_of(seed: int, length: str, tuning: bool, rates: Mapping[str, float]) -> list[tuple[str, str, float, float]]:  # fmt: skip
+def cells_of(
+    seed: int, length: str, tuning: bool, rates: Mapping[str, float]
+) -> list[tuple[str, str, float, float]]:
     """Name, arm, flips and rate of each cell of a block."""
     if tuning:
         flips = DECLARED["tuning flips"]
