@@ -87,8 +87,7 @@ CARD = pl.Card(
         "generator.",
         "Bootcamp-Eval, the benchmark of the paper, is not there; `unseen` measures families of your "
         "own choice.",
-        "Task scaling (`scaling=`) is one run of one order of the families; its slope has no interval over "
-        "orders, which takes runs with several seeds.",
+        "Task scaling (`scaling=`) goes as far as your families do: two orders of magnitude take a hundred of them.",
     ),
     grade="C",
 )

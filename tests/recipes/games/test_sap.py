@@ -270,7 +270,7 @@ def test_a_model_plans(context):
 
 
 def series(kind, **points):
-    arms = {arm: {"points": points.get(arm, [0.5]), "predicted": [], "right": []} for arm in ARMS}
+    arms = {arm: {"points": points.get(arm, [0.5]), "predicted": [], "right": [], "answers": []} for arm in ARMS}
     return {"kind": kind, "opponent": "o", **arms}
 
 
@@ -278,12 +278,13 @@ def test_numbers_by_hand():
     """Two opponents: SAP gains 0.2 and 0.4 over the meta strategy, and 0.1 over the nearest on the unseen one."""
     one = series("seen", meta=[0.4, 0.6], sap=[0.6, 0.8])
     two = series("unseen", meta=[0.3], sap=[0.7], nearest=[0.6])
-    two["sap"] |= {"predicted": [(0.9, 0.7), (0.8, 0.7)], "right": [True, False]}
+    two["sap"] |= {"predicted": [(0.9, 0.7), (0.8, 0.7)], "right": [True, False], "answers": [True, False, True, True]}
     lost = series("rules", sap=[])
     numbers = numbers_of([one, two, lost])
     assert numbers["exploited"] == pytest.approx(0.3) and numbers["left_out"] == 1
     assert numbers["sap_seen"].mean == pytest.approx(0.7) and numbers["sap_unseen"].mean == pytest.approx(0.7)
     assert numbers["above_nearest_unseen"].mean == pytest.approx(0.1)
+    assert numbers["answered"] == 0.75 and numbers_of([])["answered"] == 0.0
     assert numbers["predicted_minus_won"] == pytest.approx(0.15) and numbers["recognised"] == 0.5
     assert numbers["above_meta_unseen"].mean == pytest.approx(0.4) and "sap_rules" not in numbers
     assert numbers_of([])["exploited"] == 0.0

@@ -71,16 +71,16 @@ CARD = pl.Card(
     use="It shows whether a model can play games that are in no training set, and which of your models plays "
     "better; a writer who is the model under test may write what suits it, so take another one.",
     lacks=(
-        "No agent is trained by self-play PPO on a game: the opponent is a tree search with random play behind "
-        "the tree, or the exact solver of small games (exact=True).",
-        "Whether an agent can be trained is not tried; in its place a game must reward a small search over "
-        "random moves.",
+        "An agent is a small network on the fields of the game's object, trained for thousands of turns in seconds, "
+        "where the paper's are trained for a million steps: in a large game it is weak, and how weak is said only "
+        "where a game can be solved.",
         "Games with chance or hidden information are left out: a state is kept as the moves that led there.",
-        "Each turn is asked alone, with rules, board and legal moves, without the turns before it.",
         "The built-in games are of five simple families that a grammar varies, and were not written by a model; "
         "a model small enough to come with the package cannot write any.",
-        "In the default run the built-in model, shown good moves of other games for 50 steps, wins 10.2% of its "
-        "plays of 11 games and random moves 9.5%, so it plays no better than random (one seed).",
+        "In the default run (one seed) the built-in model, shown good moves of other games for 50 steps, wins 10% of "
+        "its plays of 11 games and random moves 7%, so it plays no better than random. Of the opponent's moves 91% are "
+        "those of perfect play, of the agent's alone 83%, of the search's alone 86%, of random ones 38%; what the "
+        "agent adds to the search, 5 points (-21 to 29), is within chance.",
     ),
     grade="C",
 )

@@ -68,7 +68,7 @@ CARD = pl.Card(
                 otherwise="the built-in game over 1,020 strategies is played",
             ),
         ),
-        shows="exploited",
+        shows="answered",
         off={"search": False},
         own={"count": 10, "plays": 1, "rounds": 1, "epochs": 30},
     ),

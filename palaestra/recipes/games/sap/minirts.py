@@ -24,6 +24,7 @@ from palaestra.recipes.games.sap.space import (
 
 RtsRule = Callable[[RtsGame, int], RtsStrategy]
 PLANNER_TRIES = 3
+VIEWS = 5  # of the opponent that are counted
 ORDERS = (
     '{"harvesters": 0 to 4, "build": true to build barracks as soon as they can be paid, "train": some of '
     '"worker", "light", "heavy", "ranged", "target": "building", "unit", or "" to defend, "distance": of the '
@@ -167,10 +168,11 @@ class MiniRts:
         return None if made is None else made.planned()
 
     def recognise(self, seen: Sequence[str]) -> PlannedStrategy | None:
-        """The strategy by the feature that was seen most often in the games; None = the space has none such, as
-        before the opponent has soldiers.
+        """The strategy by the features that were seen most often in the last views with soldiers and what these
+        do; None = there is no such view, or the space has no such strategy.
         """
-        games = [dict(part.split(" ", 1) for part in game.split("; ")) for game in seen]
+        views = [dict(part.split(" ", 1) for part in view.split("; ")) for view in seen]
+        games = [v for v in views if "units" in v and {"target", "distance"} & {*v}][-VIEWS:]
         half = len(games) / 2
         units = tuple(
             u for u in UNITS if sum(u in g.get("units", "").split() for g in games) > half

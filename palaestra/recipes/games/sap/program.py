@@ -275,21 +275,24 @@ class StrategyPlanning:
             own = game.space[int(rng.integers(len(game.space)))]
         adapts = self.search and arm not in ("random", "meta")
         predicted: float | None = None
-        points, pairs, right = list[float](), list[tuple[float, float]](), list[bool]()
+        points, pairs = list[float](), list[tuple[float, float]]()
+        right, answers = list[bool](), list[bool]()
 
         async def change(now: str) -> PlannedStrategy:
             """The response to what games before and this one show; without a recognition it stays."""
             nonlocal own, predicted
+            watched.append(now)
             is_told = arm == "sap_known" and other.vector  # a rule has no vector
-            told = other if is_told else await self.recognised(ctx, game, [*seen, now])
+            told = other if is_told else await self.recognised(ctx, game, seen, watched)
             right.append(told is not None and told.vector == other.vector)
             if told is not None:
                 near = arm == "nearest"
                 own, predicted = (known.nearest(told), None) if near else known.response(told)
+            answers.append(own.vector != known.meta.vector)
             return own
 
         for k in range(self.rounds):
-            begun = predicted
+            begun, watched = predicted, list[str]()
             match = await game.play(
                 own, other, ctx.key("series", number, k), change if adapts else None
             )
@@ -301,22 +304,29 @@ class StrategyPlanning:
             if adapts and k < self.rounds - 1:
                 await change(match.seen)
             seen.append(match.seen)
-        return {"points": points, "predicted": pairs, "right": right}
+        return {"points": points, "predicted": pairs, "right": right, "answers": answers}
 
     async def recognised(
-        self, ctx: pl.Context, game: StrategyGame, seen: Sequence[str]
+        self,
+        ctx: pl.Context,
+        game: StrategyGame,
+        seen: Sequence[str],
+        watched: Sequence[str] = (),
     ) -> PlannedStrategy | None:
-        """The opponent's strategy by what was seen; None = it cannot be told in three tries."""
+        """The opponent's strategy by what was seen of games and `watched` of the present one; None = it cannot
+        be told in three tries.
+        """
         source = self.recogniser
         if source is None and not self.strategies:
-            return game.recognise(seen)
+            return game.recognise([*seen, *watched])
         if source is None:
             source = pl.services.client_from_text("policy", "recogniser")[0]
         listed = ""
         if self.strategies:
             lines = (f"{i + 1}. {s.text}\n" for i, s in enumerate(game.space))
             listed = f"The strategies:\n{''.join(lines)}\n"
-        shown = "\n".join(f"game {i + 1}: {text}" for i, text in enumerate(seen))
+        games = [*seen, *watched[-1:]]  # what was watched last tells all of a game
+        shown = "\n".join(f"game {i + 1}: {text}" for i, text in enumerate(games))
         asked = RECOGNISE.format(seen=shown, listed=listed, form=game.form)
         for i in range(TRIES):
             request = pl.ChatRequest(
@@ -359,6 +369,8 @@ def numbers_of(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for arm in ("meta", "nearest"):
         over = [rate(x, "sap") - rate(x, arm) for x in whole if x["kind"] == "unseen"]
         numbers[f"above_{arm}_unseen"] = pl.stats.bounded_interval(over, -1.0, 1.0)
+    answers = [a for x in whole for a in x["sap"]["answers"]]
+    numbers["answered"] = float(np.mean(answers)) if answers else 0.0
     right = [r for x in whole for r in x["sap"]["right"]]
     if right:
         numbers["recognised"] = float(np.mean(right))
