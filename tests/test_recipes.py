@@ -46,7 +46,7 @@ NO_POLICY = {
     "qpa": "error",
     "qweb": "success",
     "rlhf-diversity": "moved",
-    "sap": "exploited",
+    "sap": "answered",
     "pivot": "answered_dpo",
     "sawmil": "accuracy",
     "seed-bench-r1": "removed_start",

@@ -272,12 +272,15 @@ from .written.grammar import (
 )
 from .written.sandboxed import (
     ExaminedGame as ExaminedGame,
+    GameAgent as GameAgent,
     GameVerdict as GameVerdict,
     STATES as STATES,
     GameView as GameView,
+    compare_players as compare_players,
     examine_game as examine_game,
     game_lessons as game_lessons,
     random_points as random_points,
+    train_on_game as train_on_game,
 )
 from .together import (
     TogetherWorlds as TogetherWorlds,

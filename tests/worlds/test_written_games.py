@@ -392,7 +392,7 @@ def test_bad_files_are_refused(tmp_path, text, why):
 
 def test_bad_settings_are_refused(tmp_path):
     for spec, why in {
-        "written-games(rival='strong')": "none, search or exact",
+        "written-games(rival='strong')": "none, search, agent or exact",
         "written-games(iteration=3)": "iterations",
         "written-games(brief=3)": "true or false",
         f"written-games(file='{tmp_path}/no')": "no such file",

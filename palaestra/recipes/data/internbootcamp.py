@@ -30,7 +30,10 @@ a verifier has a tolerance or pays by parts.
 then measures the start and all of these on held-out problems of the families that none was trained on: the
 accuracy by the number of families, and its slope, the gain by doubling it:
 
-    palaestra train internbootcamp --model DIR --data FILE.jsonl 'scaling=[1,2,4]'
+    palaestra train internbootcamp --model DIR --data FILE.jsonl 'scaling=[1,2,4]' orders=3
+
+With several `orders` of the families the gain has an interval, the order being the unit: which families come
+first decides much of one order's gain.
 
 Deviations: a verifier that fails is an error of the episode and never a score, where the released
 code gives `form`; a verifier's number 0 and False are one thing here, and there only False earns
@@ -84,8 +87,7 @@ CARD = pl.Card(
         "generator.",
         "Bootcamp-Eval, the benchmark of the paper, is not there; `unseen` measures families of your "
         "own choice.",
-        "Task scaling (`scaling=`) is one run of one order of the families; its slope has no interval over "
-        "orders, which takes runs with several seeds.",
+        "Task scaling (`scaling=`) goes as far as your families do: two orders of magnitude take a hundred of them.",
     ),
     grade="C",
 )
@@ -220,26 +222,27 @@ class VerifierAudit:
 # ---- task scaling
 
 
-def families_in_order(ctx: pl.Context) -> list[pl.Tasks]:
-    """The families of a run's problem, in an order of its seed."""
+def families_in_order(ctx: pl.Context, number: int = 0) -> list[pl.Tasks]:
+    """The families of a run's problem, in one of the orders of its seed."""
     parts = pl.curriculum.arms_of(ctx.bench.tasks)
-    order = pl.rng_of((ctx.seed, "families")).permutation(len(parts))
-    return [parts[i] for i in order]
+    key = (ctx.seed, "families", number) if number else (ctx.seed, "families")
+    return [parts[i] for i in pl.rng_of(key).permutation(len(parts))]
 
 
 @pl.stage
 class SomeFamilies:
-    """Draws from the first `families` in the order of the run's seed, each as often. Raises UserError
+    """Draws from the first `families` in an order of the run's seed, each as often. Raises UserError
     where none of all is left to be measured on behind the first `most`.
     """
 
     families: int
     most: int
+    order: int = 0
 
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
-        parts = families_in_order(ctx)
+        parts = families_in_order(ctx, self.order)
         check_left(ctx, parts, self.most)
         own = {p.name for p in parts[: self.families]}
         arms = {p.name: {"value": 0.0 if p.name in own else -np.inf, "count": 0} for p in parts}
@@ -258,39 +261,58 @@ def check_left(ctx: pl.Context, parts: Sequence[pl.Tasks], most: int) -> None:
 
 @pl.stage
 class ScalingCurve:
-    """A program: the accuracy of the models "families 1", "families 2", ... on held-out problems of the
-    families that none of them was trained on, and of the policy, which was trained on none.
+    """A program: the accuracy of the models "families 1", "families 2", ... of each order on held-out problems of
+    the families that none of these was trained on, and of the policy, which was trained on none.
 
-    Its summary has "scaling", a record for each number of families with the accuracy; "slope", the
-    least-squares gain of the accuracy by doubling the number of families; and "unseen", the names of
-    those that are measured on.
+    Its summary has "scaling", a record for each order and number of families with the accuracy; "slope", the
+    least-squares gain of the accuracy by doubling the number of families, the mean over orders; of several
+    orders "slopes", its interval, with the order as the unit; and "unseen", the names of the families that
+    are measured on, by order where there are several.
 
     Args:
         sizes: the numbers of families.
         tasks: held-out problems, in equal shares of the families, as far as they have so many.
         samples: answers to each.
+        orders: of the families.
     """
 
     sizes: tuple[int, ...]
     tasks: int = 64
     samples: int = 4
+    orders: int = 1
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        parts = families_in_order(ctx)
+        curves = [await self.curve(ctx, order) for order in range(self.orders)]
+        slopes = [gain_by_doubling(self.sizes, [x["mean"] for x in c[1:]]) for c, _ in curves]
+        slope = float(np.mean(slopes))
+        records = [x for curve, _ in curves for x in curve]
+        told: dict[str, Any] = {"scaling": records, "slope": slope}
+        ctx.say(f"the accuracy rises by {slope:.3f} where the number of families doubles")
+        means = {m: [x["mean"] for x in records if x["families"] == m] for m in (0, *self.sizes)}
+        ctx.log({"slope": slope, **{f"scaling/{m}": float(np.mean(x)) for m, x in means.items()}})
+        if self.orders > 1:
+            interval = pl.stats.bounded_interval(slopes, -1.0, 1.0)
+            told |= {"slopes": {"of": "reward", **interval.json()}}
+            ctx.say(
+                f"over {self.orders} orders of the families its 95% interval is {interval.low:.3f} to "
+                f"{interval.high:.3f}"
+            )
+        unseen = [names for _, names in curves]
+        told |= {"unseen": unseen[0] if self.orders == 1 else unseen}
+        return pl.Result(metrics={**told, "sampled_tokens": ctx.sampled_tokens})
+
+    async def curve(self, ctx: pl.Context, order: int) -> tuple[list[dict[str, Any]], list[str]]:
+        """The records of an order, and the names of the families that they are measured on."""
+        parts = families_in_order(ctx, order)
         check_left(ctx, parts, self.sizes[-1])
         unseen = parts[self.sizes[-1] :]
-        tasks = self.held_out(unseen)
-        names = ", ".join(p.name for p in unseen)
+        tasks, names = self.held_out(unseen), [p.name for p in unseen]
         curve = list[dict[str, Any]]()
         for m in (0, *self.sizes):
-            found = await self.measure(ctx, tasks, f"families {m}" if m else "policy")
-            curve.append({"families": m, **found})
-            ctx.say(f"trained on {m} families: accuracy {found['mean']:.3f} on {names}")
-        slope = gain_by_doubling(self.sizes, [x["mean"] for x in curve[1:]])
-        ctx.say(f"the accuracy rises by {slope:.3f} where the number of families doubles")
-        ctx.log({"slope": slope, **{f"scaling/{x['families']}": x["mean"] for x in curve}})
-        told = {"scaling": curve, "slope": slope, "unseen": [p.name for p in unseen]}
-        return pl.Result(metrics={**told, "sampled_tokens": ctx.sampled_tokens})
+            found = await self.measure(ctx, tasks, trained_on(m, order) if m else "policy")
+            curve.append({"families": m, **found, **({"order": order} if self.orders > 1 else {})})
+            ctx.say(f"trained on {m} families: accuracy {found['mean']:.3f} on {', '.join(names)}")
+        return curve, names
 
     def held_out(self, unseen: Sequence[pl.Tasks]) -> list[pl.Task]:
         """Problems of all these families. Raises UserError where none is held out."""
@@ -328,15 +350,24 @@ def gain_by_doubling(sizes: Sequence[int], means: Sequence[float]) -> float:
     return float(x @ np.asarray(means, float) / (x @ x)) if len(sizes) > 1 else 0.0
 
 
-def scaled(recipe: pl.Recipe, sizes: tuple[int, ...], n: int) -> pl.Pipeline:
-    """Training on each number of families from the run's model, and the curve."""
+def trained_on(families: int, order: int) -> str:
+    """The name of the part that trains on so many families of an order."""
+    return f"families {families}" + (f", order {order + 1}" if order else "")
+
+
+def scaled(recipe: pl.Recipe, sizes: tuple[int, ...], n: int, orders: int) -> pl.Pipeline:
+    """Training on each number of families from the run's model, in each order, and the curve."""
+    pl.check_bounds("orders", orders, least=1)
     if not all(isinstance(m, int) and m > 0 for m in sizes) or sorted({*sizes}) != [*sizes]:
         raise pl.UserError(f"scaling is {sizes}; give numbers of families that rise, as in [1,2,4]")
     trained = {
-        f"families {m}": pl.Part(pl.vary(recipe, draw=SomeFamilies(m, sizes[-1]))) for m in sizes
+        trained_on(m, order): pl.Part(pl.vary(recipe, draw=SomeFamilies(m, sizes[-1], order)))
+        for order in range(orders)
+        for m in sizes
     }
     models = {name: pl.Output(name) for name in trained}
-    return pl.Pipeline(parts={**trained, "curve": pl.Part(ScalingCurve(sizes, n), models=models)})
+    curve = ScalingCurve(sizes, n, orders=orders)
+    return pl.Pipeline(parts={**trained, "curve": pl.Part(curve, models=models)})
 
 
 def build(
@@ -347,11 +378,13 @@ def build(
     unseen: str = "",
     n: int = 64,
     scaling: tuple[int, ...] = (),
+    orders: int = 1,
 ) -> Any:
     """`form` is paid for a wrong answer in its place, `short` lowers the pay of brief replies. `unseen`
     are families that `n` held-out problems are taken of and none is trained on, as --task names them.
     `scaling`: numbers of families that are trained on one after the other, each from the start; the
-    others of the data or the mixture are measured on.
+    others of the data or the mixture are measured on. `orders` of the families are trained on in turn, for an
+    interval of what more families bring.
     """
     score = pl.Score(reward=BootcampScore(form, short, thinking))
     audit = {"audit": VerifierAudit(audited)} if audited else {}
@@ -360,7 +393,9 @@ def build(
         collect=pl.links(pl.Sample(n=8), score),
         evaluate=audit | ({"unseen": pl.run.Exam(unseen, n)} if unseen else {}),
     )
-    return scaled(recipe, tuple(scaling), n) if scaling else recipe
+    if orders != 1 and not scaling:
+        raise pl.UserError("orders are those of the families of scaling; give scaling=[1,2,4]")
+    return scaled(recipe, tuple(scaling), n, orders) if scaling else recipe
 
 
 def embedded(unseen: str = "chain(modulo=9)", **options: Any) -> pl.Recipe:

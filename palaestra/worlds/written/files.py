@@ -1,6 +1,6 @@
-"""Written games in files: JSON lines with the columns `code`, `rules`, `moves` and `title`, or a folder
-as gg-bench's authors released theirs (descriptions/N.txt, actions/N.txt, envs/env_N.py). Nothing of
-them is run here.
+"""Written games in files: JSON lines with the columns `code`, `rules`, `moves`, `title` and `agent` (the
+weights of an opponent, which a study keeps), or a folder as gg-bench's authors released theirs
+(descriptions/N.txt, actions/N.txt, envs/env_N.py). Nothing of them is run here.
 """
 
 from __future__ import annotations
@@ -79,13 +79,30 @@ def _lines(place: Path) -> tuple[WrittenRules, ...]:
         )
         if not good:
             raise UserError(f"{where}: a line is a game with the texts {COLUMNS}")
-        title, moves = (str(row.get(k) or "").strip() for k in ("title", "moves"))
+        title, moves, agent = (str(row.get(k) or "").strip() for k in ("title", "moves", "agent"))
+        if agent and not _is_agent(agent):
+            raise UserError(
+                f"{where}: agent is no opponent that `palaestra study gg-bench` trained; leave it out"
+            )
         games.append(
             WrittenRules(
-                title=title or f"game {number}", rules=row["rules"], moves=moves, code=row["code"]
+                title=title or f"game {number}",
+                rules=row["rules"],
+                moves=moves,
+                code=row["code"],
+                agent=agent,
             )
         )
     return tuple(games)
+
+
+def _is_agent(text: str) -> bool:
+    """Whether a text has the fields of an agent's weights."""
+    try:
+        fields: Any = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(fields, dict) and {"features", "moves", "rows", "heads", "value"} <= {*fields}
 
 
 def _text(path: Path) -> str:

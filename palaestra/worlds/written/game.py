@@ -46,7 +46,7 @@ MOVE = re.compile(r"(?<![\w.-])\d+(?!\w|[.,]\d|-\w)")
 AGAIN = "That is no legal move."
 KINDS: Mapping[str, tuple[type, str]] = {
     "file": (str, "a file or folder of games"),
-    "rival": (str, "none, search or exact"),
+    "rival": (str, "none, search, agent or exact"),
     "iterations": (int, "a whole number"),
     "retries": (int, "a whole number"),
     "brief": (bool, "true or false"),
@@ -73,6 +73,7 @@ class WrittenState:
         ("rules_told", str, "its rules, as players are shown them"),
         ("moves_told", str, "what the numbers of its moves mean"),
         ("code", str, "its class, which runs in the sandbox alone"),
+        ("agent_weights", str, "an opponent that was trained on it by self-play, '' = none"),
         ("plays_second", bool, "whether the player of one seat replies to the rival's opening"),
     )
 )
@@ -116,6 +117,7 @@ class WrittenGameTasks:
             "rules_told": game.rules,
             "moves_told": game.moves,
             "code": game.code,
+            "agent_weights": game.agent,
             "plays_second": bool(second),
         }
         return replace(question_task(self.name, game.rules, None, meta), id=name)
@@ -140,15 +142,16 @@ class WrittenGame:
     legal move loses, and where the code breaks or the game has no end nobody is paid.
 
     Args:
-        rival: who has the other seat: nobody, so that there are two; a Monte Carlo tree search; or an
-            exact solver where the game is small enough, else the search.
-        iterations: of the search; 0 = it moves at random.
+        rival: who has the other seat: nobody, so that there are two; a Monte Carlo tree search with
+            random play behind the tree; the search with the agent of the game's file behind it ("agent");
+            or an exact solver where the game is small enough, else the search.
+        iterations: of the search; 0 = it moves at random, and an agent by its policy alone.
         retries: of a reply that names no legal move; the last number of a reply is its move.
         illegal: such a reply is asked for "again", or cannot be said ("never").
         brief: the text is short, for models with a short context.
     """
 
-    rival: Literal["none", "search", "exact"] = "none"
+    rival: Literal["none", "search", "agent", "exact"] = "none"
     iterations: int = 300
     retries: int = 4
     illegal: Literal["again", "never"] = "again"
@@ -178,7 +181,13 @@ class WrittenGame:
             rules=meta["rules_told"],
             moves=meta["moves_told"],
             code=meta["code"],
+            agent=meta.get("agent_weights", ""),
         )
+        if self.rival == "agent" and not game.agent:
+            raise UserError(
+                f"{game.title} has no trained agent; take rival='search', or the games.jsonl that "
+                "`palaestra study gg-bench` keeps"
+            )
         player = int(meta.get("plays_second", False)) if self.rival != "none" else 0
         start = GameView(actions=(), board="", legal=(), seat=0, done=False, winner=None)
         return await self._go_on(WrittenState(game=game, view=start, player=player), key)
@@ -217,6 +226,7 @@ class WrittenGame:
             self.iterations,
             self.exact,
             str(seed_of((*key, "rival"))),
+            state.game.agent if self.rival == "agent" else "",
         )
         if isinstance(view, GameVerdict):
             facts = self.facts(state) | {"result": "broken", "broke": f"{view.verdict}: {view.why}"}
@@ -282,7 +292,7 @@ def written_by_name(spec: str) -> tuple[WrittenGameTasks, WrittenGame]:
     other settings.
     """
     given = dict(parse_alone(spec, f"{NAME}(file='FILE',rival='search')").settings)
-    ways = {"rival": ("none", "search", "exact"), "illegal": ("again", "never")}
+    ways = {"rival": ("none", "search", "agent", "exact"), "illegal": ("again", "never")}
     takes = ["file", *(f.name for f in fields(WrittenGame))]
     for key, value in given.items():
         if key not in KINDS:

@@ -20,12 +20,15 @@ from palaestra.types import value_class
 
 @value_class
 class WrittenRules:
-    """A written game: a name, its rules for players, what the numbers of its moves mean, and a class."""
+    """A written game: a name, its rules for players, what the numbers of its moves mean, a class, and the
+    weights of an agent that was trained on it, "" = none.
+    """
 
     title: str
     rules: str
     moves: str
     code: str
+    agent: str = ""
 
 
 CLASS = """class CustomEnv:

@@ -7,11 +7,15 @@ rewards before the end say nothing. Who moves is read from `current_player`, whe
 that a player may have two turns in a row; else players alternate.
 
     UCB1(i) = w_i / n_i + c sqrt(ln N / n_i)        c = 1.4; w_i: wins of who chose i, a draw is half a win
+
+An agent that was trained on the game by self-play (`self_play`, a file beside this one) plays behind the
+tree in place of random moves.
 """
 
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import io
 import json
@@ -201,14 +205,14 @@ class Node:
         self.wins, self.visits = 0.0, 0
 
 
-def search_move(position: Position, iterations: int, rng: random.Random) -> int:
-    """The most visited move after `iterations` of Monte Carlo tree search with random play behind the
-    tree; with none it is a random move.
+def search_move(position: Position, iterations: int, rng: random.Random, agent: Any = None) -> int:
+    """The most visited move after `iterations` of Monte Carlo tree search; behind the tree the agent
+    plays both sides, or without one random moves. With no iterations the move is the agent's own, or random.
     """
     root = Node(position)
     moves = list(root.open)
     if iterations < 1:
-        return rng.choice(moves)
+        return rng.choice(moves) if agent is None else agent.move(position, rng)
     rng.shuffle(root.open)
     for _ in range(iterations):
         path = [root]
@@ -222,24 +226,27 @@ def search_move(position: Position, iterations: int, rng: random.Random) -> int:
             child = leaf.children[move] = Node(leaf.position.after(move))
             rng.shuffle(child.open)
             path.append(child)
-        points = roll_out(path[-1].position, rng)
+        points = roll_out(path[-1].position, rng, agent)
         for i, node in enumerate(path):
             node.visits += 1
             node.wins += points[path[i - 1].position.seat] if i else 0.0
     return max(root.children, key=lambda m: (root.children[m].visits, root.children[m].wins))
 
 
-def roll_out(position: Position, rng: random.Random) -> tuple[float, float]:
-    """What either seat gets by random play from a position: 1 for a win, a half for a draw."""
-    end = position if position.done else play_out(position.copy(), rng)
+def roll_out(position: Position, rng: random.Random, agent: Any = None) -> tuple[float, float]:
+    """What either seat gets by the agent's play from a position, or random play: 1 for a win, a half
+    for a draw.
+    """
+    end = position if position.done else play_out(position.copy(), rng, agent)
     won = end.winner if end.done else None
     return (0.5, 0.5) if won is None else (float(won == 0), float(won == 1))
 
 
-def play_out(position: Position, rng: random.Random) -> Position:
-    """Random moves to the end of the game, or to the limit of plies."""
+def play_out(position: Position, rng: random.Random, agent: Any = None) -> Position:
+    """The agent's moves, or random ones, to the end of the game, or to the limit of plies."""
     while not position.done and position.plies < PLIES:
-        position.advance(rng.choice(position.moves()))
+        moves = position.moves()
+        position.advance(rng.choice(moves) if agent is None else agent.move(position, rng))
     return position
 
 
@@ -299,7 +306,7 @@ def best_moves(position: Position, limit: int, known: dict[Any, int] | None = No
 
 def rival_move(position: Position, ask: Mapping[str, Any], seed: str, known: dict[Any, int]) -> int:
     """The opponent's move: of the exact solver where the game is small enough and `exact` says so, else
-    of the search. `known` values of positions are used, and grow.
+    of the search, with the agent where `ask` has one. `known` values of positions are used, and grow.
     """
     rng = random.Random(f"{seed}/{position.plies}")
     if ask.get("exact"):
@@ -307,7 +314,7 @@ def rival_move(position: Position, ask: Mapping[str, Any], seed: str, known: dic
             return rng.choice(best_moves(position, int(ask["exact"]), known))
         except (Unsolved, RecursionError):
             known.clear()  # what is left of the game later may be small enough
-    return search_move(position, int(ask["iterations"]), rng)
+    return search_move(position, int(ask["iterations"]), rng, ask.get("agent"))
 
 
 # ---- what the host asks for
@@ -455,13 +462,73 @@ def lessons(make: Callable[[], Any], ask: Mapping[str, Any]) -> dict[str, Any]:
     return {"turns": turns}
 
 
-TASKS = {"lessons": lessons, "examine": examine, "view": view, "best": best, "match": match}
+def self_play() -> Any:
+    """The module that trains agents: beside this program in the sandbox, in the package elsewhere."""
+    package = "" if __name__ == "__main__" else f"{__name__.rpartition('.')[0]}."
+    return importlib.import_module(f"{package}self_play")
+
+
+def train(make: Callable[[], Any], ask: Mapping[str, Any]) -> dict[str, Any]:
+    """An agent after `steps` turns of self-play, and its points against random moves. Raises Broken
+    where it does not beat them: an agent cannot be trained on the game.
+    """
+    learner, first = self_play(), lambda: begin(make, 0)
+    agent = learner.train_agent(first, int(ask["steps"]), ask["seed"])
+    rng = random.Random(f"{ask['seed']}/trial")
+    points = [learner.duel(first, agent, None, i % 2, rng) for i in range(ask["trials"])]
+    mean = sum(points) / len(points)
+    if mean < SKILL:
+        raise Broken(
+            "untrained", f"an agent of self-play wins {mean:.0%} of games against random moves"
+        )
+    return {"agent": agent.data(), "points": mean}
+
+
+def compare(make: Callable[[], Any], ask: Mapping[str, Any]) -> dict[str, Any]:
+    """How well players move in games of random moves, by player: the share of their moves that keep
+    the value of a position, of positions in which some move loses value; {} of a game that is too large.
+    """
+    rng, known, kept = random.Random(ask["seed"]), dict[Any, int](), list[dict[str, float]]()
+    players = {
+        "random": lambda at, best: len(best) / len(at.moves()),
+        "agent": lambda at, best: ask["agent"].move(at, rng) in best,
+        "search": lambda at, best: search_move(at, ask["iterations"], rng) in best,
+        "agent_and_search": lambda at, best: (
+            search_move(at, ask["iterations"], rng, ask["agent"]) in best
+        ),
+    }
+    try:
+        for _ in range(ask["games"]):
+            position = begin(make, 0)
+            while not position.done and position.plies < PLIES:
+                moves = position.moves()
+                best = best_moves(position, int(ask["states"]), known) if len(moves) > 1 else moves
+                if len(best) < len(moves):
+                    kept.append({name: float(p(position, best)) for name, p in players.items()})
+                position.advance(rng.choice(moves))
+    except (Unsolved, RecursionError):
+        return {}
+    return {name: sum(k[name] for k in kept) / len(kept) for name in players} if kept else {}
+
+
+TASKS = {
+    "lessons": lessons,
+    "examine": examine,
+    "view": view,
+    "best": best,
+    "match": match,
+    "train": train,
+    "compare": compare,
+}
 
 
 def main() -> None:
     ask = json.loads(sys.stdin.read())
     out, sys.stdout = sys.stdout, io.StringIO()
     try:
+        if "agent" in ask:  # "" = there is none
+            text = ask["agent"]
+            ask["agent"] = self_play().Agent.read(json.loads(text)) if text else None
         module = call(__import__, "written_game")
         result = {"result": TASKS[ask["do"]](game_class(module), ask)}
     except Broken as broken:

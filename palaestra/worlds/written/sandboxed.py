@@ -19,12 +19,14 @@ RANDOM_GAMES, SKILLED_GAMES, SEARCHED = 50, 10, 25  # of an examination
 T = TypeVar("T")
 STATES = 5_000  # positions of a game that is solved exactly, at most
 SECONDS = 10.0  # of one question
+TRIALS = 100  # games of a trained agent against random moves
+COMPARED = 20  # games of random moves in which players are compared
 
 
 @value_class
 class GameVerdict:
     """Why a written game cannot be used: crash, malformed, timeout, memory, endless, undecided, chance,
-    "first move", or luck; "" = it can.
+    "first move", luck, or untrained; "" = it can.
     """
 
     verdict: str
@@ -61,9 +63,19 @@ class GameView:
     winner: int | None
 
 
+@value_class
+class GameAgent:
+    """An agent that was trained on a game by self-play: its weights as JSON, and its points against random
+    moves, a draw being half a win.
+    """
+
+    weights: str
+    points: float
+
+
 @cache
-def program() -> str:
-    return (Path(__file__).parent / "inside.py").read_text(encoding="utf-8")
+def program(name: str = "inside") -> str:
+    return (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
 
 
 async def ask_game(
@@ -76,7 +88,7 @@ async def ask_game(
     """
     mark = f"@@{secrets.token_hex(8)}"
     given = json.dumps({"do": do, "mark": mark, **ask})
-    files = {**FILES, "written_game.py": code}
+    files = {**FILES, "written_game.py": code, "self_play.py": program("self_play")}
     ran = await asyncio.to_thread(run_program, program(), given, files, Limits(seconds=seconds))
     if ran.status == "refused":
         raise Fault("sandbox", f"written games run in the sandbox alone: {ran.stderr}")
@@ -118,13 +130,43 @@ def read_view(x: Mapping[str, Any]) -> GameView:
     )
 
 
+async def train_on_game(code: str, steps: int, seed: str) -> GameAgent | GameVerdict:
+    """An agent after `steps` turns of self-play, or the verdict "untrained" where it then wins fewer than
+    60% of games against random moves. Raises Fault.
+    """
+    ask = {"steps": steps, "trials": TRIALS, "seed": seed}
+    read = lambda x: GameAgent(weights=json.dumps(x["agent"]), points=float(x["points"]))
+    seconds = SECONDS * (2 + steps / 500)  # a game's own code may be slow
+    return await ask_game(code, "train", read, seconds, **ask)
+
+
+async def compare_players(
+    code: str, iterations: int, agent: str, seed: str
+) -> dict[str, float] | GameVerdict:
+    """Of random moves ("random"), the agent, the search, and both ("agent_and_search") the share of moves
+    that the exact solver would make, of positions in which not every move is one; {} of a game that is
+    too large to be solved. Raises Fault.
+    """
+    ask = {"iterations": iterations, "agent": agent, "states": STATES, "games": COMPARED}
+    read = lambda x: {str(k): float(v) for k, v in x.items()}
+    return await ask_game(code, "compare", read, SECONDS * (2 + COMPARED), seed=seed, **ask)
+
+
 async def view_game(
-    code: str, actions: Sequence[int], rival: int, iterations: int, exact: int, seed: str
+    code: str,
+    actions: Sequence[int],
+    rival: int,
+    iterations: int,
+    exact: int,
+    seed: str,
+    agent: str = "",
 ) -> GameView | GameVerdict:
     """The game after the given moves, those of the rival in seat `rival` (-1 = nobody), and moves
-    without a choice. Raises Fault.
+    without a choice. With the weights of an `agent` it plays behind the tree of the rival's search. Raises
+    Fault.
     """
     ask = {"actions": list(actions), "rival": rival, "iterations": iterations, "exact": exact}
+    ask["agent"] = agent
     return await ask_game(code, "view", read_view, 2 * SECONDS, seed=seed, **ask)
 
 
@@ -137,12 +179,12 @@ async def best_move(
 
 
 async def random_points(
-    code: str, games: int, iterations: int, exact: int, seed: str
+    code: str, games: int, iterations: int, exact: int, seed: str, agent: str = ""
 ) -> tuple[int, ...] | GameVerdict:
     """By game, whether a player of random legal moves wins against the rival, seats in turn. Raises
     Fault.
     """
-    ask = {"games": games, "iterations": iterations, "exact": exact, "seed": seed}
+    ask = {"games": games, "iterations": iterations, "exact": exact, "seed": seed, "agent": agent}
     read = lambda x: tuple(map(int, x["points"]))
     return await ask_game(code, "match", read, SECONDS * (1 + games), **ask)
 

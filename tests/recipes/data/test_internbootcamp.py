@@ -138,6 +138,10 @@ def test_sets_of_families_lie_within_each_other_and_leave_some(context):
         camp.SomeFamilies(1, 4)(ctx, ("k",), 4, {})
     with pytest.raises(pl.UserError, match="numbers of families that rise"):
         camp.build(scaling=(2, 1))
+    with pytest.raises(pl.UserError, match="give scaling"):
+        camp.build(orders=2)
+    orders = {tuple(p.name for p in camp.families_in_order(ctx, i)) for i in range(6)}
+    assert len(orders) > 1 and tuple(names) in orders
 
 
 def test_the_gain_by_doubling():
@@ -156,8 +160,10 @@ def test_families_of_a_users_file_scale_in_one_run(tmp_path):
         {"prompt": f"{i} of {d}", "answer": f"{i}", "domain": d, "split": split(i)} for i in range(6) for d in "abc"
     ]
     (file := tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    pipeline = camp.build(audited=0, scaling=(1, 2), n=2)
-    for part in ("families 1", "families 2"):
+    pipeline = camp.build(audited=0, scaling=(1, 2), n=2, orders=2)
+    for part in pipeline.parts:
+        if part == "curve":
+            continue
         for field, size in (("schedule.prompts", 2), ("schedule.steps", 1), ("collect.links.0.n", 2)):
             pipeline = pl.override(pipeline, f"{part}.{field}", size)
     run = pl.train(
@@ -169,7 +175,9 @@ def test_families_of_a_users_file_scale_in_one_run(tmp_path):
         quiet=True,
     )
     found = run.summary
-    assert [x["families"] for x in found["scaling"]] == [0, 1, 2] and len(found["unseen"]) == 1
-    assert all(x["n"] == 4 for x in found["scaling"]) and abs(found["slope"]) <= 1
-    drawn = (tmp_path / "run" / "families 2" / "metrics.jsonl").read_text()
-    assert f"drawn/{found['unseen'][0]}" not in drawn
+    assert [(x["order"], x["families"]) for x in found["scaling"]] == [(o, m) for o in (0, 1) for m in (0, 1, 2)]
+    slopes = [found["scaling"][i + 2]["mean"] - found["scaling"][i + 1]["mean"] for i in (0, 3)]
+    assert found["slope"] == pytest.approx(sum(slopes) / 2) == pytest.approx(found["slopes"]["mean"])
+    assert all(x["n"] == 4 for x in found["scaling"]) and found["slopes"]["n"] == 2
+    for part, unseen in zip(("families 2", "families 2, order 2"), found["unseen"], strict=True):
+        assert len(unseen) == 1 and f"drawn/{unseen[0]}" not in (tmp_path / "run" / part / "metrics.jsonl").read_text()

@@ -147,7 +147,7 @@ def test_a_users_file_of_games(tmp_path):
     file.write_text("\n".join(json.dumps(r) for r in rows))
     task = f"written-games(file='{file}',brief=True,illegal='never')"
     run = palaestra.train(
-        "gg-bench", task=task, out=out, quiet=True, set={"plays": 2, "iterations": 10}, max_tokens=4
+        "gg-bench", task=task, out=out, quiet=True, set={"plays": 2, "iterations": 10, "training": 400}, max_tokens=4
     )  # fmt: skip
     lines = [json.loads(x) for x in next(run.folder.rglob("items.jsonl")).read_text().splitlines()]
     assert {x["title"]: x["verdict"] for x in lines} == {
@@ -161,18 +161,22 @@ def test_a_users_file_of_games(tmp_path):
     kept = [json.loads(x) for x in next(run.folder.rglob("games.jsonl")).read_text().splitlines()]
     assert [g["title"] for g in kept] == ["eight", "nine"]
     assert kept[0]["code"].strip() == TAKE.replace("HEAP", "8").strip()
+    assert all(json.loads(g["agent"])["moves"] for g in kept) and "weights" not in lines[0]
+    assert all({*x["best_moves"]} == {"random", "agent", "search", "agent_and_search"} for x in lines if "plays" in x)
+    assert 0 < run.summary["best_moves/random"]["mean"] < run.summary["best_moves/search"]["mean"] <= 1
 
 
 def test_options(tmp_path):
-    made = build(games=5, plays=4, iterations=0, exact=True)
+    made = build(games=5, plays=4, iterations=0, opponent="exact")
     assert (made.tasks, made.n, made.iterations, made.solved) == (5, 4, 0, pl.worlds.STATES)
     assert GameBench().solved == 0
     assert embedded(steps=3).parts["player"].runnable.schedule == pl.Schedule(prompts=6, steps=3)
     for name in ("games", "plays"):
         with pytest.raises(UserError, match=name):
             build(**{name: 0})
-    with pytest.raises(UserError, match="iterations"):
-        build(iterations=-1)
+    for name, value in (("iterations", -1), ("training", 0), ("opponent", "best")):
+        with pytest.raises(UserError, match=name):
+            build(**{name: value})
     with pytest.raises(UserError, match="written"):
         palaestra.train("gg-bench", task="kuhn", out=tmp_path / "x", quiet=True)
 

@@ -9,7 +9,8 @@ import palaestra as pl
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.games.sap import build
-from palaestra.recipes.games.sap.minirts import MiniRts
+from palaestra.recipes.games.sap import rts as rts_rules
+from palaestra.recipes.games.sap.minirts import RULE_PLAYERS, RULES, MiniRts, read_orders
 from palaestra.recipes.games.sap.network import Evaluator, train_evaluator
 from palaestra.recipes.games.sap.program import (
     ARMS,
@@ -18,6 +19,7 @@ from palaestra.recipes.games.sap.program import (
     numbers_of,
     payoff_entry,
 )
+from palaestra.recipes.games.sap.rts import RtsGame, RtsOrders, orders_of
 from palaestra.recipes.games.sap.seated import SeatedGame, WithPlans, read_strategies
 from palaestra.recipes.games.sap.space import (
     PlannedStrategy,
@@ -122,52 +124,169 @@ def test_the_network_stops_early_and_takes_the_smallest_file():
     assert 0 <= made.accuracy <= 1
 
 
-def test_the_matrix_game():
-    """P(s beats t) + P(t beats s) = 1, a strategy against itself is drawn, and games follow the chances."""
-    game = MiniRts(0, 0.0, 1.0)
-    a, b = game.space[3], game.space[700]
-    assert game.chance(a, b) + game.chance(b, a) == pytest.approx(1.0) and game.chance(a, a) == 0.5
-    assert game.best(b) == max(game.chance(s, b) for s in game.space)
-    made = [asyncio.run(game.play(a, b, ("k", i))) for i in range(200)]
-    assert np.mean([m.won > 0 for m in made]) == pytest.approx(game.chance(a, b), abs=0.12)
-    assert asyncio.run(game.play(a, a, ("k",))).won == 0
+def rts(*units):
+    """A game with these units alone: kind, side, x, y."""
+    game = RtsGame(np.random.default_rng(0))
+    game.units, game.taken = [], set(rts_rules.MINES)
+    for unit in units:
+        game._add(*unit)
+    return game
+
+
+STAND = RtsOrders(harvesters=0, build=False, train=(), target="unit")
+HARVEST = RtsOrders(harvesters=1, build=False, train=(), distance=1)
+
+
+def test_what_a_harvester_brings():
+    """Two steps to the mine, two ticks there, two at the base, which is beside it: the first resource at tick 5, then
+    one every 4 ticks, so 6 in 25."""
+    game = RtsGame(np.random.default_rng(0))
+    brought = []
+    for _ in range(25):
+        game.play((HARVEST, HARVEST))
+        brought.append(game.sides[0].harvested)
+    assert [brought.index(n) + 1 for n in range(1, 7)] == [5, 9, 13, 17, 21, 25]
+    assert game.sides[0].resources == 5 + 6 and game.mines[0] == 25 - 6
+    assert game.won(0) == 0 and game.worth(0) == 10 + 1 + 11  # base, worker, resources: the same on both sides
+
+
+def test_a_fight_by_hand():
+    """Heavy and light side by side strike at once: 4 of 4 hit points, and 2 of 4. Then the heavy goes on alone."""
+    game = rts(("heavy", 0, 5, 5), ("light", 1, 5, 6), ("base", 1, 10, 10))
+    game.play((STAND, STAND))
+    assert [(u.kind, u.hp) for u in game.units] == [("heavy", 2), ("base", 10)]
+    assert (game.sides[0].damage, game.sides[1].damage) == (4, 2) and not game.over
+    for _ in range(60):
+        game.play((STAND, STAND))
+    assert game.over and game.won(0) == 1 and game.sides[0].damage == 4 + 10
+    bow = rts(("ranged", 0, 5, 5), ("worker", 1, 5, 8))  # three squares away
+    bow.play((STAND, STAND))
+    assert bow.won(0) == 1 and bow.sides[1].damage == 0
+
+
+def test_speed_and_room():
+    """In ten ticks a light unit makes 12 steps of 1.25, a worker 10, a heavy one 8 of 0.83; a taken square is gone round."""
+    for kind, steps in (("light", 12), ("worker", 10), ("heavy", 8)):
+        game = rts((kind, 0, 0, 5), ("base", 1, 11, 11))
+        for _ in range(10):
+            game.play((STAND, STAND))
+        unit = game.units[0]
+        assert unit.x + (unit.y - 5) == min(steps, 11 + 6 - 1), kind
+    game = rts(("worker", 0, 3, 3), ("base", 0, 4, 3), ("base", 1, 9, 3))
+    for _ in range(40):
+        game.play((STAND, STAND))
+    assert game.sides[0].damage > 0
+    assert len({(u.x, u.y) for u in game.units}) == len(game.units)
+
+
+def test_barracks_wait_for_resources():
+    """Barracks at 8 are begun with 8 resources and leave 3, and until then no soldier is trained."""
+    plan = RtsStrategy(harvesters=1, barracks=8, units=("worker", "heavy"), aggressive=False, distance=2)
+    game = RtsGame(np.random.default_rng(0))
+    while not game.sides[0].built_at:
+        assert not game.sides[0].trained
+        game.play((orders_of(plan, game.sides[0]), HARVEST))
+    assert game.sides[0].built_at == 8 and game.sides[0].spent >= 5
+    while not game.sides[0].trained["heavy"]:
+        game.play((orders_of(plan, game.sides[0]), HARVEST))
+    assert game.shown(0) | {"distance": ""} == {
+        "harvesters": "1", "barracks": "8", "units": "worker heavy", "target": "", "distance": "",
+    }  # fmt: skip
 
 
 def test_what_is_seen_is_recognised():
-    """Without noise one game tells each strategy; with noise more games tell more, and nothing is refused that is there."""
-    clear, noisy = MiniRts(0, 0.0, 1.0), MiniRts(0, 0.15, 1.0)
-    own = clear.space[0]
-    for other in clear.space[::17]:
-        seen = asyncio.run(clear.play(own, other, ("k", other.name))).seen
-        assert clear.recognise([seen]) == other
-        assert clear.space[0].name not in seen
-    share = {}
-    for n in (1, 9):
-        told = [
-            noisy.recognise([asyncio.run(noisy.play(own, other, (i, k))).seen for k in range(n)]) == other
-            for i, other in enumerate(noisy.space[::40])
-        ]
-        share[n] = np.mean(told)
-    assert share[9] > share[1] + 0.2
+    """A whole game without noise tells most strategies, and more than one with noise; at tick 0 nothing can be told."""
+    clear, noisy = MiniRts(0.0, 20), MiniRts(0.3, 20)
+    own = WALL.planned()
+    others = clear.space[8::97]
+    told = {
+        name: [game.recognise([asyncio.run(game.play(own, o, ("k", 0))).seen]) == o for o in others]
+        for name, game in (("clear", clear), ("noisy", noisy))
+    }
+    assert np.mean(told["clear"]) > 0.5 > np.mean(told["noisy"])
+    assert clear.recognise(["tick 20; harvesters 2; barracks 0"]) is None
+    seen = ["tick 200; harvesters 2; barracks 8; units worker heavy; target unit"] * 2
+    assert clear.recognise([*seen, "tick 200; harvesters 1; barracks 5; units light; distance 3"]) == RUSH.planned()
 
 
-def series(seen, best=1.0, **points):
-    arms = {arm: {"points": points.get(arm, [0.5]), "predicted": [], "right": []} for arm in ARMS}
-    return {"seen": seen, "best": best, "opponent": "o", **arms}
+def test_the_plan_changes_within_a_game():
+    """Every 20 ticks what was seen so far is shown, and the strategy that comes back is played from there on."""
+    game, seen = MiniRts(0.0, 20), []
+    rush = RtsStrategy(harvesters=1, barracks=5, units=("heavy", "light"), aggressive=True, target="building").planned()
+
+    async def change(now):
+        seen.append(now)
+        return rush
+
+    alone = asyncio.run(game.play(WALL.planned(), WALL.planned(), ("k", 1)))
+    made = asyncio.run(game.play(WALL.planned(), WALL.planned(), ("k", 1), change))
+    assert [s.split(";")[0] for s in seen[:3]] == ["tick 20", "tick 40", "tick 60"]
+    assert made.damage > alone.damage == 0 and made.won == 1
+
+
+def test_players_by_rules():
+    """Who counters trains ranged units against heavy ones, and who defends attacks as soon as six soldiers stand."""
+    game = rts(*(("heavy", 1, 8, y) for y in range(3)), *(("light", 0, 2, y) for y in range(5)))
+    assert RULE_PLAYERS["counters"](game, 0).units == ("ranged",) and RULE_PLAYERS["counters"](game, 1).units == (
+        "heavy",
+    )
+    wait = RULE_PLAYERS["defends, then attacks"]
+    assert not wait(game, 0).aggressive
+    game._add("light", 0, 2, 6)
+    assert wait(game, 0) == RtsStrategy(
+        harvesters=2, barracks=6, units=("light", "ranged"), aggressive=True, target="building"
+    )
+    for rule in RULES:
+        assert asyncio.run(MiniRts(0.0, 20).play(WALL.planned(), rule, ("k",))).won in (-1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ('{"harvesters": 9, "build": true, "train": ["heavy", "tank"], "target": "unit"}',
+         RtsOrders(harvesters=4, build=True, train=("heavy",), target="unit", distance=1)),
+        ('<think>{"harvesters": 1}</think>{"harvesters": 1, "build": "yes", "train": [], "target": "", "distance": 3}',
+         RtsOrders(harvesters=1, build=False, train=(), target="", distance=3)),
+        ('{"harvesters": 1, "build": true, "train": [], "target": "moon"}', None),
+        ('{"harvesters": [], "build": true, "train": 3}', None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_orders_are_read_from_replies(text, made):
+    assert read_orders(text) == made
+
+
+def test_a_model_plans(context):
+    """It is asked every 40 of 200 ticks at most, with its strategy and what both sides have; its orders are carried out."""
+    rush = '{"harvesters": 1, "build": true, "train": ["heavy", "light"], "target": "building"}'
+    said = iter(["what?", *[rush] * 20])
+    with serving(lambda body: next(said)) as (server, url):
+        source = pl.services.client_from_text(f"endpoint(url='{url}',model='m')", "planner")[0]
+        game = MiniRts(0.0, 40, context("chain"), source)
+        made = asyncio.run(game.play(WALL.planned(), WALL.planned(), ("k", 1)))
+    asked = server.seen[0]["messages"][-1]["content"]
+    assert WALL.text() in asked and "Tick 0. You have 5 resources, 1 base, 1 worker" in asked
+    assert made.damage > 0 and 2 <= len(server.seen) <= 6
+
+
+def series(kind, **points):
+    arms = {arm: {"points": points.get(arm, [0.5]), "predicted": [], "right": [], "answers": []} for arm in ARMS}
+    return {"kind": kind, "opponent": "o", **arms}
 
 
 def test_numbers_by_hand():
     """Two opponents: SAP gains 0.2 and 0.4 over the meta strategy, and 0.1 over the nearest on the unseen one."""
-    one = series(True, best=0.9, meta=[0.4, 0.6], sap=[0.6, 0.8])
-    two = series(False, best=0.6, meta=[0.3], sap=[0.7], nearest=[0.6])
-    two["sap"] |= {"predicted": [(0.9, 0.7), (0.8, 0.7)], "right": [True, False]}
-    lost = series(False, sap=[])
+    one = series("seen", meta=[0.4, 0.6], sap=[0.6, 0.8])
+    two = series("unseen", meta=[0.3], sap=[0.7], nearest=[0.6])
+    two["sap"] |= {"predicted": [(0.9, 0.7), (0.8, 0.7)], "right": [True, False], "answers": [True, False, True, True]}
+    lost = series("rules", sap=[])
     numbers = numbers_of([one, two, lost])
     assert numbers["exploited"] == pytest.approx(0.3) and numbers["left_out"] == 1
     assert numbers["sap_seen"].mean == pytest.approx(0.7) and numbers["sap_unseen"].mean == pytest.approx(0.7)
     assert numbers["above_nearest_unseen"].mean == pytest.approx(0.1)
+    assert numbers["answered"] == 0.75 and numbers_of([])["answered"] == 0.0
     assert numbers["predicted_minus_won"] == pytest.approx(0.15) and numbers["recognised"] == 0.5
-    assert numbers["regret"].mean == pytest.approx(0.1)  # 0.2 of the first; a regret below 0 is chance
+    assert numbers["above_meta_unseen"].mean == pytest.approx(0.4) and "sap_rules" not in numbers
     assert numbers_of([])["exploited"] == 0.0
 
 
@@ -179,7 +298,7 @@ def recognised(context, replies, games=("seen",)):
     with serving(lambda body: next(said)) as (server, url):
         source = pl.services.client_from_text(f"endpoint(url='{url}',model='m')", "recogniser")[0]
         planning = StrategyPlanning(recogniser=source)
-        told = asyncio.run(planning.recognised(context("chain"), MiniRts(0, 0.1, 1.0), games))
+        told = asyncio.run(planning.recognised(context("chain"), MiniRts(0.1, 20), games))
         return told, len(server.seen)
 
 
@@ -194,7 +313,7 @@ def test_a_model_recognises_in_three_tries(context):
 def test_a_recogniser_who_cannot_be_asked_is_a_fault(context):
     source = pl.services.client_from_text("endpoint(url='http://127.0.0.1:9/v1',model='m',retries=0)", "recogniser")[0]
     with pytest.raises(Fault):
-        asyncio.run(StrategyPlanning(recogniser=source).recognised(context("chain"), MiniRts(0, 0.1, 1.0), ["x"]))
+        asyncio.run(StrategyPlanning(recogniser=source).recognised(context("chain"), MiniRts(0.1, 20), ["x"]))
 
 
 def test_a_proposer_must_give_enough(context):
@@ -241,8 +360,8 @@ def test_a_users_game_of_two_seats(tmp_path):
     asked = server.seen[0]["messages"][-1]["content"]
     assert "game 1: " in asked and "2. say very long words" in asked and len(server.seen) == 5
     lines = [json.loads(x) for x in next(run.folder.rglob("series.jsonl")).read_text().splitlines()]
-    assert [x["seen"] for x in lines] == [True] * 3 + [False] * 2
-    assert all(len(x[arm]["points"]) == 2 and x["best"] is None for x in lines for arm in ARMS)
+    assert [x["kind"] for x in lines] == ["seen"] * 3 + ["unseen"] * 2
+    assert all(len(x[arm]["points"]) == 2 for x in lines for arm in ARMS)
     payoff = np.array(json.loads(next(run.folder.rglob("payoffs.json")).read_text())["payoff"])
     assert np.array_equal(payoff, -payoff.T) and np.abs(payoff).max() == 10
 
@@ -284,7 +403,7 @@ def test_bad_files_are_refused(tmp_path, rows, why):
 def test_options(tmp_path, context):
     made = build(count=10, plays=2, search=False)
     assert (made.tasks, made.n, made.search, made.share) == (10, 2, False, 0.6)
-    for bad in ({"count": 3}, {"plays": 0}, {"rounds": 0}, {"share": 1.0}, {"epochs": 0}, {"noise": -1}):
+    for bad in ({"count": 3}, {"plays": 0}, {"rounds": 0}, {"share": 1.0}, {"epochs": 0}, {"noise": -1}, {"every": 0}):
         with pytest.raises(UserError, match=next(iter(bad))):
             build(**bad)
     with pytest.raises(UserError, match="no such file"):

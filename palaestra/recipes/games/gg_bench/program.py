@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import palaestra as pl
 from palaestra.recipes.games.gg_bench.report import tell_games
@@ -13,6 +13,7 @@ from palaestra.recipes.games.gg_bench.writer import write_game
 
 Rules: TypeAlias = pl.worlds.WrittenRules
 FILE = "games.jsonl"  # the games that can be used, in the run folder
+OPPONENTS = ("agent", "search", "exact")
 BROKE = 0.2  # share of the model's plays of a game that may break; else the game is dropped
 
 
@@ -25,16 +26,21 @@ class GameBench:
         writer: a model that writes the games; None = they are those of the problem, of a file all.
         tasks: games that are written, or read.
         n: plays of each game by the model; it opens every second one.
-        iterations: of the opponent's tree search; 0 = it moves at random.
-        exact: whether the opponent is the exact solver where a game is small enough.
+        opponent: an "agent" that is trained on each game by self-play, with a tree search in front; the
+            "search" alone, with random play behind the tree; or the "exact" solver where a game is small
+            enough, else the search.
+        training: turns of self-play on each game; a game on which no agent can be trained is dropped.
+        iterations: of the opponent's tree search; with 0 an agent moves by its policy, and a search at
+            random.
         temperature: of the model.
     """
 
     writer: pl.Source | None = None
     tasks: int = 40
     n: int = 30
+    opponent: Literal["agent", "search", "exact"] = "agent"
+    training: int = 8_000
     iterations: int = 300
-    exact: bool = False
     temperature: float = 1.0
     question: ClassVar[str] = "How often does the model win games that were generated for the test?"
     check_up: ClassVar[bool] = False
@@ -43,6 +49,9 @@ class GameBench:
         pl.check_bounds("games", self.tasks, least=1)
         pl.check_bounds("plays", self.n, least=1)
         pl.check_bounds("iterations", self.iterations, least=0)
+        pl.check_bounds("training", self.training, least=1)
+        if self.opponent not in OPPONENTS:
+            raise pl.UserError(f"opponent is {self.opponent!r}; it takes {', '.join(OPPONENTS)}")
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         world = check_world(ctx)
@@ -50,8 +59,9 @@ class GameBench:
         for number, game in enumerate(await self._games(ctx)):
             item = await self._examined(ctx, number, game)
             items.append(item)
+            weights = item.pop("weights", "")
             if isinstance(game, Rules) and not item["verdict"]:
-                games.append(game)
+                games.append(replace(game, agent=weights))
         verdicts = Counter(x["verdict"] for x in items if x["verdict"])
         ctx.say(f"{len(games)} of {len(items)} games can be used{listed(verdicts)}")
         if ctx.out is not None:
@@ -66,15 +76,19 @@ class GameBench:
 
     def protocol(self, world: pl.worlds.WrittenGame) -> dict[str, str]:
         """How it was measured, in words."""
-        rival = "the exact solver where a game is small enough, else " if self.exact else ""
+        behind = "random play behind the tree"
+        rival = "the exact solver where a game is small enough, else " if self.solved else ""
+        if self.opponent == "agent":
+            behind = (
+                f"an agent behind the tree that was trained by self-play for {self.training} turns"
+            )
         games = "written by a model" if self.writer is not None else "of the problem"
         return {
             "games": f"{self.tasks} {games}, examined in the sandbox",
             "plays": f"{self.n} of each game, every second one opened by the model, at temperature "
             f"{self.temperature:g}; a reply without a legal move is asked for again {world.retries} times, and "
             "then the play is lost",
-            "opponent": f"{rival}Monte Carlo tree search with {self.iterations} iterations and random "
-            "play behind the tree",
+            "opponent": f"{rival}Monte Carlo tree search with {self.iterations} iterations and {behind}",
         }
 
     # ---- games
@@ -113,9 +127,13 @@ class GameBench:
             if isinstance(said, pl.worlds.GameVerdict):
                 return asdict(said)
             seed, n = f"{ctx.seed}/{number}", max(20, self.n)
+            trained = await self._trained(game, seed)
+            if isinstance(trained, pl.worlds.GameVerdict):
+                return asdict(trained)
+            weights = str(trained.get("weights", ""))
             points = [
-                await pl.worlds.random_points(game.code, n, iterations, exact, seed)
-                for iterations, exact in ((self.iterations, self.solved), (0, 0))
+                await pl.worlds.random_points(game.code, n, *rival, seed, agent)
+                for *rival, agent in ((self.iterations, self.solved, weights), (0, 0, ""))
             ]
             for broken in points:
                 if isinstance(broken, pl.worlds.GameVerdict):
@@ -126,14 +144,32 @@ class GameBench:
                 "why": "",
                 **asdict(said),
                 **dict(zip(names, points, strict=True)),
+                **trained,
             }
 
         return {"title": game.title, **await ctx.once(f"examined-{number}", examine)}
 
+    async def _trained(self, game: Rules, seed: str) -> dict[str, Any] | pl.worlds.GameVerdict:
+        """The weights of the game's agent, its points against random moves, and how often players make a
+        move of the exact solver; a file's agent is taken as it is. {} where no agent plays.
+        """
+        if self.opponent != "agent":
+            return {}
+        weights, told = game.agent, dict[str, Any]()
+        if not weights:
+            agent = await pl.worlds.train_on_game(game.code, self.training, seed)
+            if isinstance(agent, pl.worlds.GameVerdict):
+                return agent
+            weights, told = agent.weights, {"agent_points": agent.points}
+        best = await pl.worlds.compare_players(game.code, self.iterations, weights, seed)
+        if isinstance(best, pl.worlds.GameVerdict):
+            return best
+        return {**told, "weights": weights, "best_moves": best}
+
     @property
     def solved(self) -> int:
         """Positions of a game that the opponent solves exactly, at most."""
-        return pl.worlds.STATES if self.exact else 0
+        return pl.worlds.STATES if self.opponent == "exact" else 0
 
     # ---- play
 
@@ -141,9 +177,7 @@ class GameBench:
         self, ctx: pl.Context, world: pl.worlds.WrittenGame, number: int, game: Rules
     ) -> dict[str, Any]:
         """The model's plays of a game; a run that goes on does not play them again."""
-        seated = replace(
-            world, rival="exact" if self.exact else "search", iterations=self.iterations
-        )
+        seated = replace(world, rival=self.opponent, iterations=self.iterations)
         there = ctx.with_bench(
             replace(ctx.bench, world=seated, max_turns=seated.most_turns, reward=None)
         )

@@ -23,6 +23,7 @@ CHECKS: Mapping[str, str] = {
     "chance": "the same moves lead to other positions",
     "first move": "the first move, or who opens, decides",
     "luck": "a search does not beat random moves",
+    "untrained": "an agent of self-play does not beat random moves",
     "broke": "more than a fifth of the model's games had no end or broke",
 }
 Items = Sequence[Mapping[str, Any]]
@@ -91,6 +92,15 @@ def scores_of(played: Items) -> dict[str, Any]:
         "opener_wins_at_random": float(np.mean([x["opener"] for x in played])),
         "solved": len(solved) / len(played),
     }
+    trained = [x["agent_points"] for x in played if "agent_points" in x]
+    if trained:
+        numbers["agent_against_random"] = pl.stats.bounded_interval(trained)
+    best = [x["best_moves"] for x in played if x.get("best_moves")]
+    for player in best[0] if best else ():
+        numbers[f"best_moves/{player}"] = pl.stats.bounded_interval([b[player] for b in best])
+    if best:
+        gains = [b["agent_and_search"] - b["search"] for b in best]
+        numbers["agent_over_search"] = pl.stats.bounded_interval(gains, -1.0, 1.0)
     if solved:
         numbers["opener_wins_if_perfect"] = solved.count(1) / len(solved)
     for name, second in (("as_first", False), ("as_second", True)):
@@ -171,6 +181,13 @@ def findings_of(items: Items, played: Items, numbers: Mapping[str, Any]) -> list
         )
     if numbers["broken"] > 0:
         lines.append(f"{numbers['broken']:.1%} of plays broke or had no end, and count as not won.")
+    if "agent_over_search" in numbers:
+        best = {k: tell(numbers[f"best_moves/{k}"]) for k in ("random", "agent", "search")}
+        lines.append(
+            f"In games that can be solved, the opponent makes {tell(numbers['best_moves/agent_and_search'])} of its "
+            f"moves as perfect play would, of positions where that matters; the agent alone {best['agent']}, the search "
+            f"alone {best['search']}, random moves {best['random']}."
+        )
     if numbers["opponent_edge"] <= 0:
         lines.append("The opponent is no stronger than random moves, so the score says little.")
     return lines

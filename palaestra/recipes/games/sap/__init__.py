@@ -53,6 +53,12 @@ CARD = pl.Card(
                 otherwise="the most frequent features decide in the built-in game, and in another one the "
                 "model that plays is asked",
             ),
+            pl.needs.chat_model(
+                "planner",
+                "planner",
+                "turns the strategy into orders in the built-in game",
+                otherwise="rules do",
+            ),
         ),
         places=(
             pl.needs.NeededPlace(
@@ -62,9 +68,9 @@ CARD = pl.Card(
                 otherwise="the built-in game over 1,020 strategies is played",
             ),
         ),
-        shows="exploited",
+        shows="answered",
         off={"search": False},
-        own={"count": 12, "plays": 3, "rounds": 3, "epochs": 30},
+        own={"count": 10, "plays": 1, "rounds": 1, "epochs": 30},
     ),
     use="It helps where strategies counter each other and an opponent keeps to one; where one strategy is best "
     "against all, the meta strategy does as well.",
@@ -88,26 +94,30 @@ def build(
     strategies: str = "",
     proposer: pl.Source | None = None,
     recogniser: pl.Source | None = None,
+    planner: pl.Source | None = None,
     count: int = 50,
     share: float = 0.6,
-    plays: int = 5,
-    rounds: int = 4,
+    plays: int = 2,
+    rounds: int = 2,
+    every: int = 20,
     noise: float = 0.1,
     search: bool = True,
     epochs: int = 400,
     **options: Any,
 ) -> StrategyPlanning:
     """`count` strategies, of which `share` are stored; `plays` games of each pair of these, `rounds` of a
-    series against an opponent; `noise` of what is seen of it.
+    series against an opponent, which is recognised `every` so many ticks; `noise` of what is seen of it.
     """
     return StrategyPlanning(
         strategies=strategies,
         proposer=proposer,
         recogniser=recogniser,
+        planner=planner,
         tasks=count,
         share=share,
         n=plays,
         rounds=rounds,
+        every=every,
         noise=noise,
         search=search,
         epochs=epochs,

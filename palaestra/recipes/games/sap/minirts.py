@@ -1,18 +1,15 @@
-"""A matrix game over the strategy space: who wins is drawn from a hidden payoff, and what can be seen of
-the opponent is its strategy with errors.
+"""The built-in game: strategies of the space, or rules, play the real-time game of `rts`."""
 
-    P(s beats t) = sigmoid(scale f(s)' A f(t)),    f(s) = tanh(W (s - mean)),    A = -A'
-
-W and A are drawn, so that strategies counter each other in cycles and P(t beats s) = 1 - P(s beats t).
-"""
-
+import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
+from typing import Any
 
 import palaestra as pl
+from palaestra.recipes.games.sap.match import ChangePlan, PlayedMatch
+from palaestra.recipes.games.sap.rts import LENGTH, RtsGame, RtsOrders, RtsSide, orders_of
 from palaestra.recipes.games.sap.space import (
     DISTANCES,
     FORM,
@@ -25,78 +22,145 @@ from palaestra.recipes.games.sap.space import (
     rts_space,
 )
 
-RANK = 6
+RtsRule = Callable[[RtsGame, int], RtsStrategy]
+PLANNER_TRIES = 3
+VIEWS = 5  # of the opponent that are counted
+ORDERS = (
+    '{"harvesters": 0 to 4, "build": true to build barracks as soon as they can be paid, "train": some of '
+    '"worker", "light", "heavy", "ranged", "target": "building", "unit", or "" to defend, "distance": of the '
+    "defence}"
+)
+PLAN = """You plan a side of a real-time strategy game. A worker costs 1, light, heavy and ranged units 2, which \
+barracks train (5). Orders hold for {every} ticks of {length}.
+Your strategy: {text}
+Tick {tick}. You have {own}. Your opponent has {other}.
+Reply with your orders as one JSON object: {form}"""
 
 
-@pl.value_class
-class PlayedMatch:
-    """A game: 1 won, 0 drawn, -1 lost; the damage that was done less what was suffered; and what was
-    seen of the opponent, as text.
+def rushes_with(unit: str, barracks: int) -> RtsRule:
+    """One harvester, one kind of units, and the nearest unit is attacked: a rush of MicroRTS."""
+    plan = RtsStrategy(
+        harvesters=1, barracks=barracks, units=(unit,), aggressive=True, target="unit"
+    )
+    return lambda game, side: plan
+
+
+def defends_then_attacks(game: RtsGame, side: int) -> RtsStrategy:
+    """Two harvesters, and a defence until there are six soldiers."""
+    soldiers = len(game.of(side, "light", "ranged"))
+    plan = RtsStrategy(
+        harvesters=2, barracks=6, units=("light", "ranged"), aggressive=soldiers >= 6, distance=3
+    )
+    return replace(plan, target="building", distance=0) if plan.aggressive else plan
+
+
+def counters(game: RtsGame, side: int) -> RtsStrategy:
+    """Trains what costs the unit that the other side has most of: ranged for heavy, light for ranged, heavy for
+    light and workers.
     """
+    most = Counter(u.kind for u in game.of(1 - side, *UNITS)).most_common(1)
+    unit = {"heavy": "ranged", "ranged": "light"}.get(most[0][0] if most else "", "heavy")
+    return RtsStrategy(harvesters=2, barracks=6, units=(unit,), aggressive=True, target="unit")
 
-    won: int
-    damage: float
-    seen: str
+
+RULE_PLAYERS: Mapping[str, RtsRule] = {
+    "worker rush": rushes_with("worker", 0),
+    "light rush": rushes_with("light", 5),
+    "heavy rush": rushes_with("heavy", 5),
+    "ranged rush": rushes_with("ranged", 5),
+    "defends, then attacks": defends_then_attacks,
+    "counters": counters,
+}
+RULES = tuple(PlannedStrategy(name=name, text=name, vector=()) for name in RULE_PLAYERS)
 
 
 class MiniRts:
-    """The matrix game of a seed. `noise` is the chance that a feature of the opponent is seen wrong."""
+    """Games in which rules, or a `planner`, turn a strategy into orders every `every` ticks. `noise` is the
+    chance that a feature of the opponent is seen wrong.
+    """
 
     form = f"Reply with the opponent's strategy as one JSON object: {FORM}"
 
-    def __init__(self, seed: int, noise: float, scale: float) -> None:
-        rng = np.random.default_rng(seed)
-        self.rts = rts_space()
-        self.space = tuple(s.planned() for s in self.rts)
-        self.at = {s.vector: i for i, s in enumerate(self.space)}
-        vectors_ND = np.array([s.vector for s in self.space])
-        free_KD = rng.standard_normal((RANK, vectors_ND.shape[1]))
-        features_NK = np.tanh((vectors_ND - vectors_ND.mean(0)) @ free_KD.T)
-        free_KK = rng.standard_normal((RANK, RANK))
-        logits_NN = scale * features_NK @ (free_KK - free_KK.T) @ features_NK.T
-        self.logits_NN = logits_NN
-        self.chance_NN = 1 / (1 + np.exp(-logits_NN))
-        self.noise = noise
+    def __init__(
+        self,
+        noise: float,
+        every: int,
+        ctx: pl.Context | None = None,
+        planner: pl.Source | None = None,
+    ) -> None:
+        self.space = tuple(s.planned() for s in rts_space())
+        self.at = {s.vector: made for s, made in zip(self.space, rts_space(), strict=True)}
+        self.noise, self.every, self.ctx, self.planner = noise, every, ctx, planner
 
     async def play(
-        self, own: PlannedStrategy, other: PlannedStrategy, key: pl.Key
+        self,
+        own: PlannedStrategy,
+        other: PlannedStrategy,
+        key: pl.Key,
+        change: ChangePlan | None = None,
     ) -> PlayedMatch | None:
-        rng, (i, j) = pl.rng_of(key), (self.at[own.vector], self.at[other.vector])
-        drawn = rng.random()
-        won = 0 if i == j else 1 if drawn < self.chance_NN[i, j] else -1
+        rng = pl.rng_of(key)
+        game, side = RtsGame(rng), int(rng.integers(2))
+        orders: RtsOrders | None = None
+        while not game.over:
+            if game.tick % self.every == 0:
+                if change is not None and game.tick:
+                    own = await change(self._seen(game, 1 - side, key))
+                if self.planner is not None:
+                    orders = await self._planned(self.planner, own, game, side)
+            both = [orders or self._orders(own, game, side), self._orders(other, game, 1 - side)]
+            game.play((both[side], both[1 - side]))
+        mine, theirs = game.sides[side], game.sides[1 - side]
         return PlayedMatch(
-            won=won, damage=float(self.logits_NN[i, j]), seen=self._seen(self.rts[j], rng)
+            won=game.won(side),
+            damage=float(mine.damage - theirs.damage),
+            seen=self._seen(game, 1 - side, key),
+            spent=float(mine.spent - theirs.spent),
+            harvested=float(mine.harvested - theirs.harvested),
         )
 
-    def chance(self, own: PlannedStrategy, other: PlannedStrategy) -> float | None:
-        """The exact chance to win."""
-        return float(self.chance_NN[self.at[own.vector], self.at[other.vector]])
+    def _orders(self, s: PlannedStrategy, game: RtsGame, side: int) -> RtsOrders:
+        rule = RULE_PLAYERS.get(s.name)
+        plan = rule(game, side) if rule else self.at[s.vector]
+        return orders_of(plan, game.sides[side])
 
-    def best(self, other: PlannedStrategy) -> float | None:
-        """The exact chance of the best response."""
-        return float(self.chance_NN[:, self.at[other.vector]].max())
-
-    def _seen(self, s: RtsStrategy, rng: np.random.Generator) -> str:
-        """The features of a game, each wrong with the chance `noise`."""
-        wrong = lambda: rng.random() < self.noise
-        pick = lambda options: options[int(rng.integers(len(options)))]
-        units = [u for u in UNITS if (u in s.units) != wrong()]
-        aggressive = s.aggressive != wrong()
-        plan = (
-            ("target", s.target or pick(TARGETS))
-            if aggressive
-            else ("distance", s.distance or pick(DISTANCES))
+    async def _planned(
+        self, planner: pl.Source, own: PlannedStrategy, game: RtsGame, side: int
+    ) -> RtsOrders | None:
+        """The orders of the planner; None = none could be read in three tries, and the rules give them."""
+        assert self.ctx is not None
+        text = PLAN.format(
+            every=self.every,
+            length=LENGTH,
+            text=own.text,
+            tick=game.tick,
+            own=holdings(game, side),
+            other=holdings(game, 1 - side),
+            form=ORDERS,
         )
-        if wrong():
-            plan = (plan[0], pick(TARGETS if aggressive else DISTANCES))
-        return "; ".join(
-            (
-                f"harvesters {pick((1, 2)) if wrong() else s.harvesters}",
-                f"barracks {pick(TRIGGERS) if s.barracks and wrong() else s.barracks}",
-                f"units {' '.join(units) or 'none'}",
-                f"{plan[0]} {plan[1]}",
+        for i in range(PLANNER_TRIES):
+            request = pl.ChatRequest(
+                messages=pl.services.question_messages(text), temperature=0.7 if i else 0.0
             )
-        )
+            if (made := read_orders(await self.ctx.ask(planner, request, seed=i))) is not None:
+                return made
+        return None
+
+    def _seen(self, game: RtsGame, side: int, key: pl.Key) -> str:
+        """What a side has been seen to do so far, each feature wrong with the chance `noise`."""
+        rng = pl.rng_of((*key, "seen", game.tick))
+        shown = game.shown(side)
+        wrong = lambda: rng.random() < self.noise
+        pick = lambda options: str(options[int(rng.integers(len(options)))])
+        shown["harvesters"] = pick((1, 2)) if wrong() else shown["harvesters"]
+        if shown["barracks"] != "0" and wrong():
+            shown["barracks"] = pick(TRIGGERS)
+        kinds = shown["units"].split()
+        shown["units"] = " ".join(u for u in UNITS if (u in kinds) != wrong())
+        for name, options in (("target", TARGETS), ("distance", DISTANCES)):
+            if shown[name] and wrong():
+                shown[name] = pick(options)
+        return "; ".join((f"tick {game.tick}", *(f"{k} {v}" for k, v in shown.items() if v)))
 
     def read(self, text: str) -> PlannedStrategy | None:
         """The strategy that a recogniser names."""
@@ -104,28 +168,56 @@ class MiniRts:
         return None if made is None else made.planned()
 
     def recognise(self, seen: Sequence[str]) -> PlannedStrategy | None:
-        """The strategy by the feature that was seen most often in the games; None = the space has none
-        such.
+        """The strategy by the features that were seen most often in the last views with soldiers and what these
+        do; None = there is no such view, or the space has no such strategy.
         """
-        games = [dict(part.split(" ", 1) for part in game.split("; ")) for game in seen]
-        most = lambda values: Counter(values).most_common(1)[0][0] if values else ""
-        aggressive = sum("target" in g for g in games) * 2 > len(games)
+        views = [dict(part.split(" ", 1) for part in view.split("; ")) for view in seen]
+        games = [v for v in views if "units" in v and {"target", "distance"} & {*v}][-VIEWS:]
         half = len(games) / 2
-        units = tuple(u for u in UNITS if sum(u in g["units"].split() for g in games) > half)
-        barracks = int(most([g["barracks"] for g in games if g["barracks"] != "0"]) or 0)
+        units = tuple(
+            u for u in UNITS if sum(u in g.get("units", "").split() for g in games) > half
+        )
+        target, distance = most_seen(games, "target"), most_seen(games, "distance")
+        aggressive = sum("target" in g for g in games) > half
+        barracks = min(10, max(5, int(most_seen(games, "barracks") or 5)))
         made = RtsStrategy(
-            harvesters=int(most([g["harvesters"] for g in games])),
+            harvesters=min(2, max(1, int(most_seen(games, "harvesters") or 1))),
             barracks=0 if units == ("worker",) else barracks,
             units=units,
             aggressive=aggressive,
+            target=target if aggressive else "",
+            distance=0 if aggressive else min(4, max(1, int(distance or 1))),
         )
-        plan = most(
-            [
-                g[k]
-                for g in games
-                for k in ("target", "distance")
-                if k in g and (k == "target") == aggressive
-            ]
-        )
-        made = replace(made, target=plan) if aggressive else replace(made, distance=int(plan))
-        return made.planned() if made in self.rts else None
+        return made.planned() if made.vector() in self.at else None
+
+
+def most_seen(games: Sequence[Mapping[str, str]], name: str) -> str:
+    """The value of a feature that was seen most often, 0 not counted; "" = none was."""
+    values = Counter(g[name] for g in games if g.get(name, "0") != "0")
+    return values.most_common(1)[0][0] if values else ""
+
+
+def holdings(game: RtsGame, side: int) -> str:
+    """What a side has, in words."""
+    counts = Counter(u.kind for u in game.of(side))
+    purse: RtsSide = game.sides[side]
+    return ", ".join((f"{purse.resources} resources", *(f"{n} {k}" for k, n in counts.items())))
+
+
+def read_orders(text: str) -> RtsOrders | None:
+    """The orders of the last JSON object in a reply that gives such; None = there is none."""
+    for body in reversed(re.findall(r"\{[^{}]*\}", pl.verifiers.strip_thinking(text))):
+        try:
+            fields: Any = json.loads(body)
+            made = RtsOrders(
+                harvesters=min(4, max(0, int(fields["harvesters"]))),
+                build=fields["build"] is True,
+                train=tuple(u for u in UNITS if u in list(fields["train"])),
+                target=str(fields.get("target", "")),
+                distance=min(8, max(1, int(fields.get("distance") or 1))),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+        if made.target in ("", *TARGETS):
+            return made
+    return None

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.games.sap.minirts import MiniRts, PlayedMatch
+from palaestra.recipes.games.sap.match import ChangePlan, PlayedMatch
+from palaestra.recipes.games.sap.minirts import RULES, MiniRts
 from palaestra.recipes.games.sap.network import Evaluator, train_evaluator
 from palaestra.recipes.games.sap.seated import SeatedGame
 from palaestra.recipes.games.sap.space import FORM, PlannedStrategy, read_strategy
 
+KINDS = ("seen", "unseen", "rules")  # opponents: stored strategies, others, and rule-based ones
 TRIES = 3  # of a recogniser
 FEWEST = 4  # strategies
 PROPOSE = (
@@ -23,20 +25,24 @@ RECOGNISE = """These are games of one opponent, as far as they were seen:
 {seen}
 
 {listed}{form}"""
-ARMS = ("meta", "nearest", "sap", "sap_known")
+ARMS = ("random", "meta", "nearest", "sap", "sap_known")
 
 
 class StrategyGame(Protocol):
-    """What is played: the built-in matrix game or a user's game."""
+    """What is played: the built-in real-time game or a user's game. `change` is asked within a game, with
+    what was seen of the opponent so far, for the own strategy from there on.
+    """
 
     space: tuple[PlannedStrategy, ...]
     form: str
 
     async def play(
-        self, own: PlannedStrategy, other: PlannedStrategy, key: pl.Key
+        self,
+        own: PlannedStrategy,
+        other: PlannedStrategy,
+        key: pl.Key,
+        change: ChangePlan | None = None,
     ) -> PlayedMatch | None: ...
-    def chance(self, own: PlannedStrategy, other: PlannedStrategy) -> float | None: ...
-    def best(self, other: PlannedStrategy) -> float | None: ...
     def read(self, text: str) -> PlannedStrategy | None: ...
     def recognise(self, seen: Sequence[str]) -> PlannedStrategy | None: ...
 
@@ -87,14 +93,17 @@ class StrategyPlanning:
     Args:
         strategies: a file of strategies for a game of one's own; "" = the built-in game is played.
         proposer: a model that proposes strategies of the built-in game; None = they are drawn.
-        recogniser: a model that names the opponent's strategy; None = in the built-in game the feature
-            that was seen most often, in another one the model that plays.
+        recogniser: a model that names the opponent's strategy; None = in the built-in game the features
+            that were seen, in another one the model that plays.
+        planner: a model that turns a strategy into orders in the built-in game; None = rules do.
         tasks: strategies of the built-in game.
         share: of strategies that are stored, with their payoffs; the others are unseen opponents.
         n: games of each pair of stored strategies.
-        rounds: games of a series against one opponent, which is recognised after each.
+        rounds: games of a series against one opponent, which is recognised after each, and in the built-in
+            game within each.
+        every: ticks of the built-in game, of 200, between two recognitions and between two calls of the
+            planner.
         noise: the chance that a feature is seen wrong in the built-in game.
-        scale: how much strategies decide there.
         epochs: of the network at most; it stops after `patience` without a better held-out loss.
         search: whether opponents are exploited; without it the meta strategy is played.
     """
@@ -102,12 +111,13 @@ class StrategyPlanning:
     strategies: str = ""
     proposer: pl.Source | None = None
     recogniser: pl.Source | None = None
+    planner: pl.Source | None = None
     tasks: int = 50
     share: float = 0.6
-    n: int = 5
-    rounds: int = 4
+    n: int = 2
+    rounds: int = 2
+    every: int = 20
     noise: float = 0.1
-    scale: float = 1.0
     epochs: int = 400
     patience: int = 100
     search: bool = True
@@ -119,6 +129,7 @@ class StrategyPlanning:
             ("epochs", 1),
             ("patience", 1),
             ("noise", 0),
+            ("every", 1),
         ):
             pl.check_bounds(name, getattr(self, name), least=least)
         pl.check_bounds("plays", self.n, least=1)
@@ -144,9 +155,11 @@ class StrategyPlanning:
         known = KnownPayoffs(stored, np.array(payoffs["payoff"]), net, game.space)
         ctx.log({"strategies": len(stored), "net_accuracy": net.accuracy, "net_epochs": net.epochs})
         series = list[dict[str, Any]]()
-        for i, other in enumerate((*stored, *unseen)):
+        rules = () if self.strategies else tuple(RULES)
+        for i, other in enumerate((*stored, *unseen, *rules)):
             make = lambda i=i, other=other: self._series(ctx, game, known, other, i)
-            series.append({"seen": i < n, **(await ctx.once(f"series-{i}", make))})
+            kind = "seen" if i < n else "unseen" if i < len(order) else "rules"
+            series.append({"kind": kind, **(await ctx.once(f"series-{i}", make))})
         metrics = {"net_accuracy": net.accuracy, **numbers_of(series)}
         if metrics["left_out"]:
             ctx.say(
@@ -175,7 +188,7 @@ class StrategyPlanning:
                 f"sap plays {ctx.bench.name} by strategies of yours: give strategies=FILE.jsonl, a line each "
                 '{"text": "...", "vector": [...]}; without a game it plays its own'
             )
-        return MiniRts(ctx.seed, self.noise, self.scale)
+        return MiniRts(self.noise, self.every, ctx, self.planner)
 
     # ---- the offline stage
 
@@ -223,7 +236,9 @@ class StrategyPlanning:
                     continue
                 wins_NN[i, j] = np.mean([m.won > 0 for m in games])
                 wins_NN[j, i] = np.mean([m.won < 0 for m in games])
-                payoff_NN[i, j] = np.mean([payoff_entry(m.won, m.damage) for m in games])
+                payoff_NN[i, j] = np.mean(
+                    [payoff_entry(m.won, m.damage, m.spent, m.harvested) for m in games]
+                )
                 payoff_NN[j, i] = -payoff_NN[i, j]
         if broken == self.n * n * (n - 1) // 2:
             raise pl.Fault("sap", "no game between two strategies came to an end that pays")
@@ -243,7 +258,7 @@ class StrategyPlanning:
     ) -> dict[str, Any]:
         """A series of each arm against one opponent: points, what was recognised, and predictions."""
         arms = {arm: await self._arm(ctx, game, known, other, (number, arm)) for arm in ARMS}
-        return {"opponent": other.name, "best": game.best(other), **arms}
+        return {"opponent": other.name, **arms}
 
     async def _arm(
         self,
@@ -255,41 +270,63 @@ class StrategyPlanning:
     ) -> dict[str, Any]:
         number, arm = which
         own, seen = known.meta, list[str]()
+        if arm == "random":
+            rng = pl.rng_of(ctx.key("random", number))
+            own = game.space[int(rng.integers(len(game.space)))]
+        adapts = self.search and arm not in ("random", "meta")
         predicted: float | None = None
-        points, pairs, right = list[float](), list[tuple[float, float]](), list[bool]()
-        for k in range(self.rounds):
-            match = await game.play(own, other, ctx.key("series", number, k))
-            if match is not None:
-                exact = game.chance(own, other)
-                points.append(float(match.won > 0) if exact is None else exact)
-                seen.append(match.seen)
-                if predicted is not None:
-                    pairs.append((predicted, points[-1]))
-            if k == self.rounds - 1 or arm == "meta" or not self.search or not seen:
-                continue
-            told = other if arm == "sap_known" else await self.recognised(ctx, game, seen)
+        points, pairs = list[float](), list[tuple[float, float]]()
+        right, answers = list[bool](), list[bool]()
+
+        async def change(now: str) -> PlannedStrategy:
+            """The response to what games before and this one show; without a recognition it stays."""
+            nonlocal own, predicted
+            watched.append(now)
+            is_told = arm == "sap_known" and other.vector  # a rule has no vector
+            told = other if is_told else await self.recognised(ctx, game, seen, watched)
             right.append(told is not None and told.vector == other.vector)
-            if told is None:  # it keeps what it plays
-                continue
-            own, predicted = (
-                (known.nearest(told), None) if arm == "nearest" else known.response(told)
+            if told is not None:
+                near = arm == "nearest"
+                own, predicted = (known.nearest(told), None) if near else known.response(told)
+            answers.append(own.vector != known.meta.vector)
+            return own
+
+        for k in range(self.rounds):
+            begun, watched = predicted, list[str]()
+            match = await game.play(
+                own, other, ctx.key("series", number, k), change if adapts else None
             )
-        return {"points": points, "predicted": pairs, "right": right}
+            if match is None:
+                continue
+            points.append(float(match.won > 0))
+            if begun is not None:
+                pairs.append((begun, points[-1]))
+            if adapts and k < self.rounds - 1:
+                await change(match.seen)
+            seen.append(match.seen)
+        return {"points": points, "predicted": pairs, "right": right, "answers": answers}
 
     async def recognised(
-        self, ctx: pl.Context, game: StrategyGame, seen: Sequence[str]
+        self,
+        ctx: pl.Context,
+        game: StrategyGame,
+        seen: Sequence[str],
+        watched: Sequence[str] = (),
     ) -> PlannedStrategy | None:
-        """The opponent's strategy by what was seen; None = it cannot be told in three tries."""
+        """The opponent's strategy by what was seen of games and `watched` of the present one; None = it cannot
+        be told in three tries.
+        """
         source = self.recogniser
         if source is None and not self.strategies:
-            return game.recognise(seen)
+            return game.recognise([*seen, *watched])
         if source is None:
             source = pl.services.client_from_text("policy", "recogniser")[0]
         listed = ""
         if self.strategies:
             lines = (f"{i + 1}. {s.text}\n" for i, s in enumerate(game.space))
             listed = f"The strategies:\n{''.join(lines)}\n"
-        shown = "\n".join(f"game {i + 1}: {text}" for i, text in enumerate(seen))
+        games = [*seen, *watched[-1:]]  # what was watched last tells all of a game
+        shown = "\n".join(f"game {i + 1}: {text}" for i, text in enumerate(games))
         asked = RECOGNISE.format(seen=shown, listed=listed, form=game.form)
         for i in range(TRIES):
             request = pl.ChatRequest(
@@ -324,22 +361,21 @@ def numbers_of(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     whole = [x for x in series if all(x[arm]["points"] for arm in ARMS)]
     rate = lambda x, arm: float(np.mean(x[arm]["points"]))
     for arm in ARMS:
-        for group, is_seen in (("seen", True), ("unseen", False)):
-            own = [rate(x, arm) for x in whole if x["seen"] == is_seen]
-            numbers[f"{arm}_{group}"] = pl.stats.bounded_interval(own)
+        for kind in KINDS:
+            if own := [rate(x, arm) for x in whole if x["kind"] == kind]:
+                numbers[f"{arm}_{kind}"] = pl.stats.bounded_interval(own)
     gains = [rate(x, "sap") - rate(x, "meta") for x in whole]
     numbers["exploited"] = float(np.mean(gains)) if gains else 0.0
-    over = [rate(x, "sap") - rate(x, "nearest") for x in whole if not x["seen"]]
-    numbers["above_nearest_unseen"] = pl.stats.bounded_interval(over, -1.0, 1.0)
+    for arm in ("meta", "nearest"):
+        over = [rate(x, "sap") - rate(x, arm) for x in whole if x["kind"] == "unseen"]
+        numbers[f"above_{arm}_unseen"] = pl.stats.bounded_interval(over, -1.0, 1.0)
+    answers = [a for x in whole for a in x["sap"]["answers"]]
+    numbers["answered"] = float(np.mean(answers)) if answers else 0.0
     right = [r for x in whole for r in x["sap"]["right"]]
     if right:
         numbers["recognised"] = float(np.mean(right))
     pairs = [p for x in whole for p in x["sap"]["predicted"]]
     if pairs:
         numbers["predicted_minus_won"] = float(np.mean([a - b for a, b in pairs]))
-    known = [x for x in whole if x["best"] is not None]
-    if known:
-        regrets = [max(0.0, x["best"] - rate(x, "sap")) for x in known]
-        numbers["regret"] = pl.stats.bounded_interval(regrets)
     numbers["left_out"] = len(series) - len(whole)
     return numbers

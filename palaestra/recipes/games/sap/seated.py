@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import palaestra as pl
-from palaestra.recipes.games.sap.minirts import PlayedMatch
+from palaestra.recipes.games.sap.match import ChangePlan, PlayedMatch
 from palaestra.recipes.games.sap.space import PlannedStrategy
 
 TOLD = "Play by this strategy: {text}"
@@ -84,9 +84,13 @@ class SeatedGame:
         self.sample = pl.Sample(n=1, temperature=temperature, cast=PolicyInAllSeats())
 
     async def play(
-        self, own: PlannedStrategy, other: PlannedStrategy, key: pl.Key
+        self,
+        own: PlannedStrategy,
+        other: PlannedStrategy,
+        key: pl.Key,
+        change: ChangePlan | None = None,
     ) -> PlayedMatch | None:
-        """A game; None where it broke off."""
+        """A game, through which each seat keeps its strategy; None where it broke off."""
         seats, rng = self.ctx.bench.world.seats, pl.rng_of(key)
         first = int(rng.integers(2))
         mine, theirs = seats[first], seats[1 - first]
@@ -105,14 +109,6 @@ class SeatedGame:
     def _size(self) -> int:
         size = self.ctx.bench.tasks.size
         return 10_000 if size is None else max(1, size)
-
-    def chance(self, own: PlannedStrategy, other: PlannedStrategy) -> float | None:
-        """Nobody knows it here."""
-        return None
-
-    def best(self, other: PlannedStrategy) -> float | None:
-        """Nobody knows it here."""
-        return None
 
     def read(self, text: str) -> PlannedStrategy | None:
         """The strategy whose number, from 1, a recogniser names last."""
