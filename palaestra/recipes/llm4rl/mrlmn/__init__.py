@@ -57,8 +57,7 @@ bits a second and hertz, and of the steps until 80% are served, with the return 
 
 One seed, no claim. Matched targets are better than the same ones by number, and wrong ones harm; but guided drones serve no
 more users than grouped ones, within chance, nor have they better rates, and fewer than drones that fly to the targets.
-To match by -log pi, as the catalogue of this project has it, was worst of what is guided: a policy is then matched
-with what it does already. In an earlier setting, without radio and with users that stay, seeds 0 and 1 served 0.58 and
+To match by -log pi was worst of what is guided: a policy is then matched with what it does already. In an earlier setting, without radio and with users that stay, seeds 0 and 1 served 0.58 and
 0.55 with a guide, 0.58 and 0.56 grouped, 0.54 and 0.49 unmatched, 0.46 twice shuffled, and 0.49 and 0.51 with none; sizes
 and what drones see were set then by looking at seed 0, and not changed since.
 

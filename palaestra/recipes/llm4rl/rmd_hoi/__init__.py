@@ -46,8 +46,6 @@ and a button that stays (`Furniture`): four tasks a game, in an order that is dr
 have a box, a mat and a button (`Pusher`), and one task. Without a model too plans are those that a large model wrote once
 (`recorded.py`).
 
-RESULTS_FURNITURE
-
 `palaestra train rmd-hoi wanted=press`, seed 0: the button is pressed and left for 0.7 of 80 steps (none), 32.6 (guide), 39.8
 (contact) and 0 (shuffled), with standard errors of 2.0 at most over test games: one seed, no claim. Of the plan's
 four phases the first is done and the contact is not, and its trends bring nothing beyond its targets here. With
