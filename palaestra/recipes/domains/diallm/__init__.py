@@ -36,13 +36,13 @@ Deviation: PPO on pi_A says nothing of how likely a valid action is without the 
 drift: from 11% of the probability to 35% within 25 steps in a longer run. `legal` adds -log sum_{b in A} pi(b), where a
 turn begins, to the loss.
 
-`palaestra train diallm --seed 0 interpret=false`, on 200 held-out synthetic records of three classes: the imitation of 100 steps has an
-accuracy of 0.71, a mean recall of 0.47 and a recall of 0 for the rarest class, after 1.1 tests; 50 steps of PPO come to
-0.79, 0.78 and 0.76 after 2.2 tests. With balance=False and legal=0, which is two changes at once, they are 0.79, 0.55 and
-0 after 1.5 tests; neither alone was run, so that this does not say what class weights do. What is prevented goes from 15%
-of the probability to 13% (means of the first five and last ten steps), there to 23%. One seed, no claim: settings of the
-default run were chosen after a first run of this seed. Held-out records are asked for tests that they answer alone, so
-that which tests there are may help; with answers=all it cannot.
+`palaestra train diallm --seed 0 interpret=false`, on 200 held-out synthetic records of three classes: the imitation of
+100 steps has an accuracy of 0.71, a mean recall of 0.47 and a recall of 0 for the rarest class, after 1.1 tests; 50
+steps of PPO come to 0.79, 0.78 and 0.76 after 2.2 tests. With balance=False and legal=0, which is two changes at once,
+they are 0.79, 0.55 and 0 after 1.5 tests; neither alone was run, so that this does not say what class weights do. What
+is prevented goes from 15% of the probability to 13% (means of the first five and last ten steps), there to 23%. One
+seed, no claim: settings of the default run were chosen after a first run of this seed. Held-out records are asked for
+tests that they answer alone, so that which tests there are may help; with answers=all it cannot.
 
 This is a benchmark of a training method on records. It makes no clinical claim, and nothing that a model says here is
 medical advice.

@@ -55,11 +55,12 @@ bits a second and hertz, and of the steps until 80% are served, with the return 
     guide       61.7    0.55   0.114   13.0        flown            67.8    0.59   0.123   12.4
     by policy   46.4    0.41   0.094   15.7        flown (oracle)   72.3    0.66   0.111   10.6
 
-One seed, no claim. Matched targets are better than the same ones by number, and wrong ones harm; but guided drones serve no
-more users than grouped ones, within chance, nor have they better rates, and fewer than drones that fly to the targets.
-To match by -log pi was worst of what is guided: a policy is then matched with what it does already. In an earlier setting, without radio and with users that stay, seeds 0 and 1 served 0.58 and
-0.55 with a guide, 0.58 and 0.56 grouped, 0.54 and 0.49 unmatched, 0.46 twice shuffled, and 0.49 and 0.51 with none; sizes
-and what drones see were set then by looking at seed 0, and not changed since.
+One seed, no claim. Matched targets are better than the same ones by number, and wrong ones harm; but guided drones
+serve no more users than grouped ones, within chance, nor have they better rates, and fewer than drones that fly to the
+targets. To match by -log pi was worst of what is guided: a policy is then matched with what it does already. In an
+earlier setting, without radio and with users that stay, seeds 0 and 1 served 0.58 and 0.55 with a guide, 0.58 and 0.56
+grouped, 0.54 and 0.49 unmatched, 0.46 twice shuffled, and 0.49 and 0.51 with none; sizes and what drones see were set
+then by looking at seed 0, and not changed since.
 
 Our reading: cost, form of L_KD and the schedule of beta are not published; weights, network and sizes are ours. Targets
 are matched anew in each step, since a match by where drones started cannot be told from what they see later.
