@@ -431,7 +431,25 @@ class RoomExam:
             )
         )
         played = [g.episodes[0] for g in groups]
-        return room_numbers(played) if own_world(ctx) is None else environment_numbers(played)
+        if own_world(ctx) is not None:
+            return environment_numbers(played)
+        return {**room_numbers(played), **by_ambiguity([g.task for g in groups], played)}
+
+
+def by_ambiguity(tasks: Sequence[pl.Task], episodes: Sequence[pl.Episode]) -> dict[str, float]:
+    """ "guess", the success of whoever asks nothing and brings one of the objects that can be meant; and "success KIND" by
+    what a user has to name, "nothing" or attributes with + between them.
+    """
+    if not tasks:
+        return {}
+    records = [pl.worlds.read_record(t) for t in tasks]
+    kinds = dict[str, list[bool]]()
+    for record, e in zip(records, episodes, strict=True):
+        if e.ok:
+            kind = "+".join(record.ambiguity) or "nothing"
+            kinds.setdefault(kind, []).append(bool(e.facts["correct"]))
+    guess = sum(1 / len(r.candidates(())) for r in records) / len(records)
+    return {"guess": guess, **{f"success {k}": sum(x) / len(x) for k, x in sorted(kinds.items())}}
 
 
 def environment_numbers(episodes: Sequence[pl.Episode]) -> dict[str, Any]:
@@ -487,11 +505,15 @@ def build(
     free: bool = False,
     samples: int = 8,
     kl: float = 0.0,
+    legal: float = 0.1,
+    baseline: Literal["critic", "group"] = "critic",
     shown: int = 0,
     exam: int = 32,
 ) -> pl.Recipe | pl.Pipeline:
     """Weights of the reward are the arguments of their names; `subgoal=0 useful=0` is success alone, and
-    `usefulness=shuffled` pays for questions at random, a control. `shown` steps of 16 records first imitate a program
+    `usefulness=shuffled` pays for questions at random, a control. `legal` weighs how likely what is possible is without the
+    restriction, see `pl.objective.LegalMass`; it is nothing where `free`. `baseline=group` compares the whole episodes of a
+    record in the place of a critic. `shown` steps of 16 records first imitate a program
     that knows the record; 0 = none. `exam` held-out tasks are played before and after training; 0 = none."""
     if free and user is None:
         raise pl.UserError(
@@ -510,8 +532,22 @@ def build(
         legal=not free,
     )
     sample = SampleRooms(n=samples, room=room, user=user, judge=judge)
+    ppo: Any = pl.recipe("ppo", kl=kl)
+    objective = ppo.learners["policy"].objective
+    if baseline == "group":
+        grouped = {
+            "credit": pl.chain(pl.Center("group"), pl.Scale("group")),
+            "needs": (),
+            "heads": (),
+        }
+        objective = pl.Clipped(reduce="tokens")
+        if kl:
+            objective, grouped["needs"] = objective + kl * pl.KL("k3"), (("ref", "logp"),)
+        ppo = pl.vary(ppo, objective=objective, **grouped)
+    if legal and not free:
+        ppo = pl.vary(ppo, objective=objective + legal * pl.objective.LegalMass())
     learned = pl.vary(
-        pl.recipe("ppo", kl=kl),
+        ppo,
         collect=pl.links(sample, RoomParts(room)),
         evaluate={"rooms": RoomExam(sample, exam)} if exam else {},
     )
@@ -537,7 +573,11 @@ def embedded(
 ) -> pl.Recipe | pl.Pipeline:
     """The built-in model imitates a program that knows the record for `shown` steps, then learns from rewards."""
     made = build(samples=samples, exam=exam, turns=turns, shown=shown, **options)
-    size = {"schedule": pl.Schedule(prompts=4, steps=steps), "optimiser": pl.AdamW(lr=3e-4)}
+    size = {
+        "schedule": pl.Schedule(prompts=4, steps=steps),
+        "optimiser": pl.AdamW(lr=3e-4),
+        "update": pl.Plain(),
+    }
     if isinstance(made, pl.Recipe):
         return pl.vary(made, **size)
     rl = replace(made.parts["rl"], runnable=pl.vary(made.parts["rl"].runnable, **size))

@@ -456,4 +456,4 @@ def test_what_cannot_be_is_said(context):
         asyncio.run(missing.run(context()))
     assert not asked  # before anything is asked or trained
     made = replace(robohorizon.embedded(rewards="none"), **SMALL)
-    assert list(asyncio.run(made.run(context())).metrics["arms"]) == ["none", "guide"]
+    assert list(asyncio.run(made.run(context())).metrics["arms"]) == ["none", "script", "guide"]
