@@ -33,13 +33,11 @@ Numbers: "success" on held-out rows; "question_ratio", questions a turn; "ars", 
 formula not seen; from memory of the abstract's appendix); "unneeded", useful questions beyond K, as an agent
 may learn to ask what it need not know; "idle", useless ones. `budget` is B.
 
-The built-in run, on rooms of three objects, imitates a program that knows the record, then learns from rewards, and
-**rewards make it worse**. After 80 steps of imitation 66% (48 to 80) of 32 held-out rooms succeeded, with 1.0
-questions each. 12 steps of 16 episodes then, on 40 rooms from one seed: success 58% -> 30%, ARS 53 -> 23, questions
-1.0 -> 2.0, of which idle 0.1 -> 1.1. That a critic which knows nothing at first is the cause, as questions come early
-and success late, is a guess; a lower rate with a KL (`kl=0.02`), success alone and `usefulness=shuffled` were begun
-and not ended. No claim. The imitation took 94 seconds of a processor and the 12 steps 124, both with their exams and
-before replies that are possible were read in one pass.
+"guess" is the success of whoever asks nothing and brings one of the objects that can be meant, and "success KIND" that
+of rooms where a user has to name these attributes, "nothing" where the instruction is enough. A restriction to what is
+possible says nothing of how likely that is without it; `legal` adds -log of that probability to the loss.
+
+ASK_RESULTS
 """
 
 import asyncio
@@ -120,7 +118,7 @@ CARD = pl.Card(
         "Habitat 3.0 and ReplicaCAD are not there: places, objects and skills are records, or an environment of yours.",
         "The agent reads words, not frames; a Perceiver that compresses frames is not there.",
         "A value head reads the policy's own states; PPO is not distributed over simulators.",
-        "Kinds of ambiguity are not told apart, and preferences about where to put things are not among them.",
+        "Kinds of ambiguity are which attributes a user has to name; preferences about where to put things are not among them.",
         "Where only what is possible can be said, questions list the attributes in which the objects differ, and the places, "
         "so an agent knows these before it has looked; values it knows once it has seen or heard them.",
         "Imitation comes first on records alone: nothing knows what to say in an environment of yours.",

@@ -46,6 +46,12 @@ and a button that stays (`Furniture`): four tasks a game, in an order that is dr
 have a box, a mat and a button (`Pusher`), and one task. Without a model too plans are those that a large model wrote once
 (`recorded.py`).
 
+`palaestra train rmd-hoi --seed 0`, over 256 test games of 80 steps that pay the share of tasks that are done, with the
+share of all phases that are done at the end: none 0; script 46.5 (standard error 0.2); guide 2.5 (0.4) and 0.07; contact
+4.4 (0.5) and 0.16; shuffled 2.0 (0.4) and 0.03. A plan brings the first tasks about where sparse pay brings none, and
+60,000 steps are far from enough for four. Trends bring nothing beyond targets here: a phase of approach ends in motion
+alone, so it is harder to end than one that has a target only. One seed, no claim, and nothing was tuned.
+
 `palaestra train rmd-hoi wanted=press`, seed 0: the button is pressed and left for 0.7 of 80 steps (none), 32.6 (guide), 39.8
 (contact) and 0 (shuffled), with standard errors of 2.0 at most over test games: one seed, no claim. Of the plan's
 four phases the first is done and the contact is not, and its trends bring nothing beyond its targets here. With
