@@ -533,7 +533,7 @@ def build(
     ppo: Any = pl.recipe("ppo", kl=kl)
     objective = ppo.learners["policy"].objective
     if baseline == "group":
-        grouped = {
+        grouped: dict[str, Any] = {
             "credit": pl.chain(pl.Center("group"), pl.Scale("group")),
             "needs": (),
             "heads": (),
