@@ -157,13 +157,22 @@ class AskingRecord:
         """The least number of questions after which the target is the only candidate, or where there is
         none, as few as possible.
         """
+        return len(self.ambiguity)
+
+    @property
+    def ambiguity(self) -> tuple[str, ...]:
+        """The attributes that a user has to name, as few as possible: () = the instruction is enough. Of equally few the
+        first ones.
+        """
         asked = [(f"ask {k}", self.answer(f"ask {k}")) for k in self.attributes]
         fewest = len(self.candidates(tuple(asked)))
-        return next(
-            n
+        enough = next(
+            some
             for n in range(len(asked) + 1)
-            if any(len(self.candidates(some)) == fewest for some in combinations(asked, n))
+            for some in combinations(asked, n)
+            if len(self.candidates(some)) == fewest
         )
+        return tuple(self.read(question)[0] for question, _ in enough)
 
 
 def _contains(text: str, value: str, before: str = "") -> bool:

@@ -33,13 +33,11 @@ Numbers: "success" on held-out rows; "question_ratio", questions a turn; "ars", 
 formula not seen; from memory of the abstract's appendix); "unneeded", useful questions beyond K, as an agent
 may learn to ask what it need not know; "idle", useless ones. `budget` is B.
 
-The built-in run, on rooms of three objects, imitates a program that knows the record, then learns from rewards, and
-**rewards make it worse**. After 80 steps of imitation 66% (48 to 80) of 32 held-out rooms succeeded, with 1.0
-questions each. 12 steps of 16 episodes then, on 40 rooms from one seed: success 58% -> 30%, ARS 53 -> 23, questions
-1.0 -> 2.0, of which idle 0.1 -> 1.1. That a critic which knows nothing at first is the cause, as questions come early
-and success late, is a guess; a lower rate with a KL (`kl=0.02`), success alone and `usefulness=shuffled` were begun
-and not ended. No claim. The imitation took 94 seconds of a processor and the 12 steps 124, both with their exams and
-before replies that are possible were read in one pass.
+"guess" is the success of whoever asks nothing and brings one of the objects that can be meant, and "success KIND" that
+of rooms where a user has to name these attributes, "nothing" where the instruction is enough. A restriction to what is
+possible says nothing of how likely that is without it; `legal` adds -log of that probability to the loss.
+
+ASK_RESULTS
 """
 
 import asyncio
@@ -120,7 +118,7 @@ CARD = pl.Card(
         "Habitat 3.0 and ReplicaCAD are not there: places, objects and skills are records, or an environment of yours.",
         "The agent reads words, not frames; a Perceiver that compresses frames is not there.",
         "A value head reads the policy's own states; PPO is not distributed over simulators.",
-        "Kinds of ambiguity are not told apart, and preferences about where to put things are not among them.",
+        "Kinds of ambiguity are which attributes a user has to name; preferences about where to put things are not among them.",
         "Where only what is possible can be said, questions list the attributes in which the objects differ, and the places, "
         "so an agent knows these before it has looked; values it knows once it has seen or heard them.",
         "Imitation comes first on records alone: nothing knows what to say in an environment of yours.",
@@ -431,7 +429,25 @@ class RoomExam:
             )
         )
         played = [g.episodes[0] for g in groups]
-        return room_numbers(played) if own_world(ctx) is None else environment_numbers(played)
+        if own_world(ctx) is not None:
+            return environment_numbers(played)
+        return {**room_numbers(played), **by_ambiguity([g.task for g in groups], played)}
+
+
+def by_ambiguity(tasks: Sequence[pl.Task], episodes: Sequence[pl.Episode]) -> dict[str, float]:
+    """ "guess", the success of whoever asks nothing and brings one of the objects that can be meant; and "success KIND" by
+    what a user has to name, "nothing" or attributes with + between them.
+    """
+    if not tasks:
+        return {}
+    records = [pl.worlds.read_record(t) for t in tasks]
+    kinds = dict[str, list[bool]]()
+    for record, e in zip(records, episodes, strict=True):
+        if e.ok:
+            kind = "+".join(record.ambiguity) or "nothing"
+            kinds.setdefault(kind, []).append(bool(e.facts["correct"]))
+    guess = sum(1 / len(r.candidates(())) for r in records) / len(records)
+    return {"guess": guess, **{f"success {k}": sum(x) / len(x) for k, x in sorted(kinds.items())}}
 
 
 def environment_numbers(episodes: Sequence[pl.Episode]) -> dict[str, Any]:
@@ -487,11 +503,15 @@ def build(
     free: bool = False,
     samples: int = 8,
     kl: float = 0.0,
+    legal: float = 0.1,
+    baseline: Literal["critic", "group"] = "critic",
     shown: int = 0,
     exam: int = 32,
 ) -> pl.Recipe | pl.Pipeline:
     """Weights of the reward are the arguments of their names; `subgoal=0 useful=0` is success alone, and
-    `usefulness=shuffled` pays for questions at random, a control. `shown` steps of 16 records first imitate a program
+    `usefulness=shuffled` pays for questions at random, a control. `legal` weighs how likely what is possible is without the
+    restriction, see `pl.objective.LegalMass`; it is nothing where `free`. `baseline=group` compares the whole episodes of a
+    record in the place of a critic. `shown` steps of 16 records first imitate a program
     that knows the record; 0 = none. `exam` held-out tasks are played before and after training; 0 = none."""
     if free and user is None:
         raise pl.UserError(
@@ -510,8 +530,22 @@ def build(
         legal=not free,
     )
     sample = SampleRooms(n=samples, room=room, user=user, judge=judge)
+    ppo: Any = pl.recipe("ppo", kl=kl)
+    objective = ppo.learners["policy"].objective
+    if baseline == "group":
+        grouped: dict[str, Any] = {
+            "credit": pl.chain(pl.Center("group"), pl.Scale("group")),
+            "needs": (),
+            "heads": (),
+        }
+        objective = pl.Clipped(reduce="tokens")
+        if kl:
+            objective, grouped["needs"] = objective + kl * pl.KL("k3"), (("ref", "logp"),)
+        ppo = pl.vary(ppo, objective=objective, **grouped)
+    if legal and not free:
+        ppo = pl.vary(ppo, objective=objective + legal * pl.objective.LegalMass())
     learned = pl.vary(
-        pl.recipe("ppo", kl=kl),
+        ppo,
         collect=pl.links(sample, RoomParts(room)),
         evaluate={"rooms": RoomExam(sample, exam)} if exam else {},
     )
@@ -537,7 +571,11 @@ def embedded(
 ) -> pl.Recipe | pl.Pipeline:
     """The built-in model imitates a program that knows the record for `shown` steps, then learns from rewards."""
     made = build(samples=samples, exam=exam, turns=turns, shown=shown, **options)
-    size = {"schedule": pl.Schedule(prompts=4, steps=steps), "optimiser": pl.AdamW(lr=3e-4)}
+    size = {
+        "schedule": pl.Schedule(prompts=4, steps=steps),
+        "optimiser": pl.AdamW(lr=3e-4),
+        "update": pl.Plain(),
+    }
     if isinstance(made, pl.Recipe):
         return pl.vary(made, **size)
     rl = replace(made.parts["rl"], runnable=pl.vary(made.parts["rl"].runnable, **size))

@@ -15,6 +15,7 @@ from palaestra.recipes.llm4rl.robohorizon.demos import (
     key_horizons,
     keyframes,
     read_demonstrations,
+    segments_of,
 )
 from palaestra.recipes.llm4rl.robohorizon.dream import Dream, DreamLearner
 from palaestra.recipes.llm4rl.robohorizon.lid import LidState, LidTask
@@ -30,6 +31,14 @@ from palaestra.recipes.llm4rl.robohorizon.stages import (
     rewards_form,
     staged_shaping,
     values,
+)
+from palaestra.recipes.llm4rl.robohorizon.views import (
+    HasCameras,
+    MaskedViews,
+    ViewLearner,
+    draw_spots,
+    patches_of,
+    visible_patches,
 )
 from palaestra.recipes.llm4rl.robohorizon.world import (
     LatentWorld,
@@ -51,6 +60,7 @@ SMALL = {
     "games": 4,
     "demonstrations": 2,
     "imagine": 3,
+    "views": ViewLearner(updates=4, clips=2),
 }
 
 
@@ -293,20 +303,92 @@ def test_a_run_that_was_killed_ends_with_the_same_and_asks_nothing_again(context
 
     run = lambda: asyncio.run(replace(made, asked=pl.Scripted(answer)).run(context(out=tmp_path, seed=3))).metrics
     first = run()
-    for part in ("arm-guide", "arm-world"):
+    for part in ("arm-guide", "arm-world", "arm-views"):
         (tmp_path / "kept" / f"{part}.json").unlink()
     assert run() == first and json.dumps(first)
     # stages, rewards, and rewards again because of the sign
     assert len(asked) == 3 and "was refused" in asked[2] and "should grow" in asked[2] and first["rejections"] == 1
     arms = first["arms"]
-    assert list(arms) == ["none", "guide", "unlinted", "steps", "shuffled", "world"]
-    assert {r["env_steps"] for r in arms.values()} == {48} and arms["none"]["staged"] == 0 < first["staged"]
+    assert list(arms) == ["none", "script", "guide", "unlinted", "steps", "shuffled", "world", "views"]
+    assert {r["env_steps"] for name, r in arms.items() if name != "script"} == {48} and arms["none"][
+        "staged"
+    ] == 0 < first["staged"]
     assert len(arms["world"]["horizons"]) == 5 and max(arms["world"]["horizons"]) <= 3
     world = robohorizon.load_world(tmp_path / "world")
     played = pl.control.play_games(SIM, WorldPlayer(world, greedy=True), 4, ("robohorizon", 3, "test"))
     assert pl.control.returns_of(played).mean() == pytest.approx(arms["world"]["return"])
+    seeing = robohorizon.load_world(tmp_path / "seeing", SIM)
+    played = pl.control.play_games(SIM, WorldPlayer(seeing, greedy=True), 4, ("robohorizon", 3, "test"))
+    assert pl.control.returns_of(played).mean() == pytest.approx(arms["views"]["return"])
+    with pytest.raises(UserError, match="this world sees"):
+        robohorizon.load_world(tmp_path / "seeing")
     with pytest.raises(UserError, match="no world"):
         robohorizon.load_world(tmp_path)
+
+
+def test_patches_and_masks_by_hand():
+    """Patches go row by row, a view behind the other; of one view 1 - masked of its patches are seen, one at least."""
+    image = torch.arange(2 * 1 * 8 * 8).float().reshape(1, 2, 1, 8, 8)
+    cut = patches_of(image)
+    assert cut.shape == (1, 8, 16) and cut[0, 1, :5].tolist() == [4, 5, 6, 7, 12]  # the upper right one of view 0
+    assert cut[0, 6, 0] == 64 + 32  # the lower left one of view 1
+    for masked, kept in ((0.75, 1), (0.5, 2), (0.0, 4), (0.99, 1)):
+        seen = visible_patches(3, 4, masked, pl.rng_of(("m",)), 64)
+        assert seen.shape == (64, kept) and {*(seen // 4).ravel().tolist()} == {0, 1, 2}
+        assert (seen // 4 == seen[:, :1] // 4).all() and all(len({*row}) == kept for row in seen.tolist())
+    with pytest.raises(UserError, match="a multiple of 4"):
+        MaskedViews(2, 1, 10)
+
+
+def test_a_code_knows_what_was_seen_and_nothing_else():
+    """Of a clip with one mask: pixels of hidden patches change no code, those of a seen one do, in all frames of the clip."""
+    net = pl.control.draw_network(lambda: MaskedViews(2, 1, 8), ("k",))
+    clip, seen = torch.rand(1, 3, 8, 16), torch.tensor([[5, 6]])
+    code = net.encode(clip, seen)
+    hidden, shown = clip.clone(), clip.clone()
+    hidden[:, :, [0, 1, 2, 3, 4, 7]] += 1
+    shown[:, 0, 5] += 1
+    assert torch.equal(net.encode(hidden, seen), code)
+    assert (net.encode(shown, seen) != code).any(-1).all()
+    assert net.decode(code).shape == (1, 3, 8, 16)
+    with torch.no_grad():
+        net.reward.weight.zero_(), net.reward.bias.fill_(0.5)
+        net.decoder[-1].weight.zero_(), net.decoder[-1].bias.zero_()
+    ones = torch.ones(1, 3, 8, 16)  # 0.5 (8 16 1^2 + (0.5 - 2)^2)
+    loss, error = net.loss(ones, torch.full((1, 3), 2.0), seen)
+    assert loss.item() == pytest.approx(0.5 * (128 + 2.25)) and error.item() == pytest.approx(1)
+
+
+def test_cameras_show_what_is_where():
+    """A hand at the box is bright in the middle of its own camera, and of the box's; grip and lid change the picture."""
+    spot = draw_spots(np.array([[[0.5, -0.5]]]), np.zeros((1, 2)), 1.0, 4)[0]
+    assert np.unravel_index(spot.argmax(), (4, 4)) in ((0, 2), (0, 3), (1, 2), (1, 3))  # x to the right, y up
+    obs = np.array([[0.55, -0.3, -0.5, -0.6, 1.0, 0.0, 0.8, -0.3], [0.55, -0.3, -0.5, -0.6, 0.0, 1.5, 0.33, 0.2]])
+    sim = LidTask()
+    assert isinstance(sim, HasCameras)
+    plane, box, hand = np.moveaxis(sim.render(obs), 1, 0)
+    middle = np.s_[:, 0, 5:7, 5:7]
+    assert (box[middle] > 0).all() and np.allclose(box[middle], hand[middle])
+    assert plane[0, 0].max() == pytest.approx(2 * plane[1, 0].max()) and (plane[0, 2] != plane[1, 2]).any()
+    assert hand[0, 1].max() < 1e-3 < plane[0, 1].max()  # the item is far from the hand
+
+
+def test_views_are_learned_and_a_front_camera_is_enough():
+    """After 150 updates one view explains a half of what all of them show."""
+    sim = LidTask()
+    shown = pl.control.play_games(sim, pl.control.acting_script(sim), 12, ("d",))
+    segments = segments_of(shown)
+    assert all(a <= b for _, a, b in segments) and {i for i, _, _ in segments} == set(range(12))
+    net, numbers = ViewLearner(updates=150).fit(sim, shown, shown["reward"][:, 0], segments, ("k",))
+    assert numbers["views_explained"] > 0.5 > 0.2 < numbers["masked_explained"]
+    assert not any(p.requires_grad for p in net.parameters())
+    images = torch.from_numpy(sim.render(shown["obs"][:, 0, 0]).astype(np.float32))
+    other = images.clone()
+    other[:, 1:] = 0.5
+    assert torch.equal(net.front_codes(images), net.front_codes(other))
+    wrong = type("Wrong", (LidTask,), {"camera_shape": (3, 3, 8)})()
+    with pytest.raises(UserError, match="camera_shape says"):
+        ViewLearner(updates=1).fit(wrong, shown, shown["reward"][:, 0], segments, ("k",))
 
 
 class Line:
@@ -374,4 +456,4 @@ def test_what_cannot_be_is_said(context):
         asyncio.run(missing.run(context()))
     assert not asked  # before anything is asked or trained
     made = replace(robohorizon.embedded(rewards="none"), **SMALL)
-    assert list(asyncio.run(made.run(context())).metrics["arms"]) == ["none", "guide"]
+    assert list(asyncio.run(made.run(context())).metrics["arms"]) == ["none", "script", "guide"]

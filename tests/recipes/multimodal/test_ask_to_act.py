@@ -49,6 +49,33 @@ def test_numbers_of_an_exam():
     assert ask_to_act.room_numbers(whole[2:]) == {"errors": 1.0}
 
 
+def test_success_by_what_a_user_has_to_name_and_by_chance():
+    """Of four cups, the two red ones, and one: whoever asks nothing is right with 1/4, 1/2 and 1; the user has to name
+    colour and size, the size, and nothing."""
+    prompts = ("bring the cup to the door", "bring the red cup to the door", "bring the red small cup to the door")
+    tasks = [room_task(p) for p in (*prompts, prompts[1])]
+    played = [Episode(rows=(), status="finished", facts=facts(correct=x)) for x in (False, True, True, False)]
+    n = ask_to_act.by_ambiguity(tasks, played)
+    assert n == {"guess": near(2.25 / 4), "success colour+size": 0.0, "success size": 0.5, "success nothing": 1.0}
+    failed = [Episode(rows=(), status="error:user", facts={})]
+    assert ask_to_act.by_ambiguity(tasks[:1], failed) == {"guess": 0.25}
+
+
+def test_what_is_learned_from():
+    """By default a critic, and what is possible stays likely; a group in its place has no value head; free has no legal term."""
+    learner = lambda **settings: ask_to_act.build(**settings).learners["policy"]
+    assert {"value_error", "legal_loss"} <= losses_of(learner()) and "legal_loss" not in losses_of(learner(legal=0.0))
+    assert "legal_loss" not in losses_of(learner(free=True, user=pl.Scripted(lambda request: "red")))
+    group = learner(baseline="group", kl=0.1)
+    assert not group.heads and group.needs == (("ref", "logp"),) and losses_of(group) >= {"legal_loss"}
+
+
+def losses_of(learner):
+    """The terms of a learner's loss, by what they log."""
+    names = {"ValueLoss": "value_error", "LegalMass": "legal_loss"}
+    return {own for name, own in names.items() if name in repr(learner.objective)}
+
+
 class Chat:
     """A context that answers requests with given texts, and keeps them."""
 

@@ -32,14 +32,27 @@ In the run folder are arms.md, transcript.jsonl, and policy/, the policy with it
 `load_movement` shows a simulator as the policy saw it. Arms of equally many environment steps:
 
     none      what the simulator pays, plain observations
+    script    an oracle: the simulator's own script, where it has one; nothing is learned
     guide     the plan
     contact   its contacts and targets alone, a chain of contacts (UniHSI, arXiv:2309.07918)
     shuffled  its trends exchanged between edges
 
-Without `sim` two fingers move in a plane with a box, a mat and a button (`wanted`: press, push, or both), and
-without a model too the plan is one that a large model wrote once (`recorded.py`).
+A simulator may have several tasks that follow one another in a game, `tasks`, `rounds`, `task_of(obs)` and `round_of(obs)`
+(`HasRounds`): then a plan is asked for each of them, one policy follows the plan of the task that counts, and with k of R
+tasks done r = paid * (...) + (k + (i + r_G) / N) / R.
 
-`palaestra train rmd-hoi`, seed 0: the button is pressed and left for 0.7 of 80 steps (none), 32.6 (guide), 39.8
+Without `sim` two fingers grip in a plane with a drawer (a prismatic joint), a door (a revolute one), a cup that is carried
+and a button that stays (`Furniture`): four tasks a game, in an order that is drawn. With `wanted` press, push, or both they
+have a box, a mat and a button (`Pusher`), and one task. Without a model too plans are those that a large model wrote once
+(`recorded.py`).
+
+`palaestra train rmd-hoi --seed 0`, over 256 test games of 80 steps that pay the share of tasks that are done, with the
+share of all phases that are done at the end: none 0; script 46.5 (standard error 0.2); guide 2.5 (0.4) and 0.07; contact
+4.4 (0.5) and 0.16; shuffled 2.0 (0.4) and 0.03. A plan brings the first tasks about where sparse pay brings none, and
+60,000 steps are far from enough for four. Trends bring nothing beyond targets here: a phase of approach ends in motion
+alone, so it is harder to end than one that has a target only. One seed, no claim, and nothing was tuned.
+
+`palaestra train rmd-hoi wanted=press`, seed 0: the button is pressed and left for 0.7 of 80 steps (none), 32.6 (guide), 39.8
 (contact) and 0 (shuffled), with standard errors of 2.0 at most over test games: one seed, no claim. Of the plan's
 four phases the first is done and the contact is not, and its trends bring nothing beyond its targets here. With
 wanted=push a trial of 80,000 steps, another seed, was paid nothing in any arm: the fingers take hold of the
@@ -87,7 +100,7 @@ CARD = pl.Card(
                 "whose observations have the places of a body's and of objects' parts: of Gymnasium, or in "
                 "arrays, as palaestra.control.Simulator says",
                 flag="sim=FILE.py:NAME or sim=gymnasium:ID, with body= and objects=",
-                otherwise="two fingers press a button and leave it",
+                otherwise="two fingers open a drawer and a door, bring a cup, and touch a button",
             ),
         ),
         shows="plan_reward",
@@ -103,12 +116,12 @@ CARD = pl.Card(
     "trend costs more than none, so compare the arms.",
     lacks=(
         "The plan is made from words and names of parts; no picture is shown to a model.",
-        "No whole body, no physics of contact, no articulated objects: the default is a plane with two "
-        "fingers, and the paper's simulator was not run.",
+        "No whole body and no physics of contact: the default is a plane with two fingers that grip, and the paper's "
+        "simulator was not run.",
         "There is no style reward from motion clips.",
-        "A run has one task and one plan; Interplay, the paper's data set of plans over many rounds, is not here.",
-        "By default the plan is one that a large model wrote once, who knew the simulator: it shows what a "
-        "good plan brings, and not that a language model writes one. There is no oracle's arm beside it.",
+        "Tasks of a game follow one another, each with its plan; Interplay, the paper's data set of such plans, is not here.",
+        "By default plans are those that a large model wrote once, who knew the simulator: it shows what good "
+        "plans bring, and not that a language model writes them.",
     ),
     grade="C",
 )
@@ -132,7 +145,7 @@ def build(
     """
     return FollowMovements(
         asked=asked,
-        sim=pl.control.simulator_by_name(sim) if sim else Pusher(),
+        sim=pl.control.simulator_by_name(sim) if sim else Furniture(),
         body=body,
         objects=objects,
         goal=goal,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 import palaestra as pl
+from palaestra.recipes.llm4rl.rmd_hoi.furniture import Furniture
 from palaestra.recipes.llm4rl.rmd_hoi.goal import (
     HasRounds,
     MovementGoals,
@@ -22,7 +23,6 @@ from palaestra.recipes.llm4rl.rmd_hoi.plan import (
     shuffle_trends,
     spoil_trends,
 )
-from palaestra.recipes.llm4rl.rmd_hoi.pusher import Pusher
 
 Graph = Literal["movement", "contact", "none"]
 SAMPLE = 64  # games of the start, which units are taken from
@@ -64,7 +64,7 @@ class FollowMovements:
     """
 
     asked: pl.Source | None = None
-    sim: pl.control.Simulator = Pusher()
+    sim: pl.control.Simulator = Furniture()
     body: str = ""
     objects: str = ""
     goal: str = ""

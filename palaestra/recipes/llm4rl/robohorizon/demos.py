@@ -42,6 +42,28 @@ def key_horizons(frames: list[int]) -> np.ndarray:
     return np.concatenate([np.repeat(gaps, gaps), gaps[-1:]])
 
 
+def segments_of(
+    paths: pl.control.Paths, speed: np.ndarray | None = None, grip: np.ndarray | None = None
+) -> list[tuple[int, int, int]]:
+    """(game, first step, last step) of each key-horizon, from one keyframe to the next.
+
+    Args:
+        speed, grip: [n, T], see `keyframes`; without a speed that of the observation.
+    """
+    fast = observed_speed(paths) if speed is None else speed
+    segments = list[tuple[int, int, int]]()
+    for i, alive in enumerate(paths["alive"].sum(1)):
+        frames = keyframes(fast[i, :alive], None if grip is None else grip[i, :alive])
+        ends = frames[1:] or frames  # a game of one step is a segment
+        segments += [(i, a, b) for a, b in zip(frames, ends, strict=False)]
+    return segments
+
+
+def observed_speed(paths: pl.control.Paths) -> np.ndarray:
+    """[n, T] how far the observation moves in a step."""
+    return np.linalg.norm(paths["next_obs"] - paths["obs"], axis=-1)[:, 0]
+
+
 def horizons_by_stage(
     paths: pl.control.Paths,
     stage: np.ndarray,
@@ -58,8 +80,7 @@ def horizons_by_stage(
         speed, grip: [n, T], see `keyframes`; without a speed that of the observation.
     """
     total, count = np.zeros(stages + 1), np.zeros(stages + 1)
-    moved = np.linalg.norm(paths["next_obs"] - paths["obs"], axis=-1)[:, 0]
-    fast: np.ndarray = moved if speed is None else speed
+    fast: np.ndarray = observed_speed(paths) if speed is None else speed
     for i, alive in enumerate(paths["alive"].sum(1)):
         own = None if grip is None else grip[i, :alive]
         lengths = key_horizons(keyframes(fast[i, :alive], own))

@@ -13,10 +13,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import palaestra as pl
+from palaestra.recipes.llm4rl.robohorizon.views import MaskedViews
 from palaestra.recipes.llm4rl.robohorizon.world import (
     HIDDEN,
     STOCHASTIC,
     LatentWorld,
+    SeeingWorld,
     WorldPlayer,
     gaussian_kl,
     lambda_returns,
@@ -63,14 +65,18 @@ class DreamLearner:
         horizons: np.ndarray,
         demos: pl.control.Paths | None,
         log: Callable[[Mapping[str, Any]], None],
+        views: MaskedViews | None = None,
     ) -> LatentWorld:
         """A world after at least `steps` environment steps, those of demonstrations counted.
 
         Args:
             stage: [n, T] the stage in which each step of games begins.
             horizons: imagined steps, by stage.
+            views: gives a world that sees by it, with the front camera of a simulator that `HasCameras`.
         """
-        world = pl.control.draw_network(lambda: LatentWorld(sim.observation, sim.actions), key)
+        plain = lambda: LatentWorld(sim.observation, sim.actions)
+        make = plain if views is None else lambda: SeeingWorld(sim, views)
+        world: LatentWorld = pl.control.draw_network(make, key)
         dream = Dream(self, world, horizons, key)
         taken = i = 0
         if demos is not None:
@@ -114,11 +120,10 @@ class Dream:
         """Keeps games; their number of steps. Demonstrations are never dropped."""
         for i, T in enumerate(paths["alive"].sum(1)):
             act = self.world.encode_actions(paths["act"][i, 0, :T])
+            obs = np.concatenate([paths["obs"][i, 0, :T], paths["next_obs"][i, 0, T - 1 : T]])
             self.stored.append(
                 {
-                    "obs": torch.from_numpy(
-                        np.concatenate([paths["obs"][i, 0, :T], paths["next_obs"][i, 0, T - 1 : T]])
-                    ).float(),
+                    "obs": self.world.see(obs),
                     "act": act,
                     "reward": torch.from_numpy(reward[i, 0, :T]).float(),
                     "end": torch.from_numpy(paths["over"][i, :T].astype(np.float32)),

@@ -8,6 +8,7 @@ observation is the places of hand and item, the grip, the lid's angle and its ha
 import numpy as np
 
 import palaestra as pl
+from palaestra.recipes.llm4rl.robohorizon.views import draw_spots
 
 STEP, REACH = 0.1, 0.2  # a hand's way in a step; how near it is to what it grips
 HINGE, LENGTH = np.array([0.3, -0.3]), 0.5
@@ -16,6 +17,7 @@ CENTRE, OPEN = (
     1.2,
 )  # of the box, and the angle from which on the lid is open
 INSIDE = 0.2
+PIXELS = 12  # a camera's side
 ABOUT = """A hand moves in a plane with a box and an item. The lid of the box is closed: it has to be opened \
 by its handle, gripped and turned from angle 0 to pi/2. Then the item has to be gripped and brought to the \
 centre of the box, where it should stay. The hand grips where it is within 0.2 of what it grips."""
@@ -119,6 +121,28 @@ class LidTask:
             "hand_speed": away(hand - paths["obs"][..., :2]),
             "gripping": seen[..., 4],
         }
+
+    @property
+    def camera_shape(self) -> tuple[int, int, int]:
+        return 3, 3, PIXELS
+
+    def render(self, obs: np.ndarray) -> np.ndarray:
+        """[n, 3, 3, s, s] of observations [n, O]: the whole plane, the surroundings of the box, and those of the hand; the
+        channels are the hand, brighter when it grips, the item, and the lid.
+        """
+        hand, item, grip, angle = obs[:, :2], obs[:, 2:4], obs[:, 4], obs[:, 5]
+        way = LENGTH * np.stack([np.cos(angle), np.sin(angle)], -1)
+        lid = HINGE + way[:, None] * np.linspace(0.2, 1.0, 5)[:, None]
+        fixed = lambda at: np.broadcast_to(at, hand.shape)
+        windows = ((fixed(np.zeros(2)), 1.0), (fixed(CENTRE), 0.45), (hand, 0.45))
+        bright = (0.5 + 0.5 * grip)[:, None, None]
+        views = list[np.ndarray]()
+        for centre, half in windows:
+            spots = [
+                draw_spots(x, centre, half, PIXELS) for x in (hand[:, None], item[:, None], lid)
+            ]
+            views.append(np.stack([spots[0] * bright, spots[1], spots[2]], 1))
+        return np.stack(views, 1)
 
     def demonstrate(self, obs: np.ndarray) -> np.ndarray:
         """[n, A, 3] what a hand does that knows the task, of observations [n, A, O]: it rests where it

@@ -10,6 +10,7 @@ import palaestra as pl
 from palaestra.recipes.llm4rl.robohorizon.demos import (
     horizons_by_stage,
     read_demonstrations,
+    segments_of,
 )
 from palaestra.recipes.llm4rl.robohorizon.dream import DreamLearner
 from palaestra.recipes.llm4rl.robohorizon.lid import LidTask
@@ -24,11 +25,13 @@ from palaestra.recipes.llm4rl.robohorizon.stages import (
     spell_stages,
     staged_shaping,
 )
+from palaestra.recipes.llm4rl.robohorizon.views import HasCameras, MaskedViews, ViewLearner
 from palaestra.recipes.llm4rl.robohorizon.world import WorldPlayer, prediction_error
 
 Rewards = Literal["staged", "steps", "none"]
 SAMPLE = 64  # games of the start
 ASKS = 4  # a reply, and three repairs
+UPDATES_A_STEP = 10  # of the autoencoder, at most, where `--steps` cuts a run
 EXPRESSIONS = """An expression is a number, the name of a quantity, or {"op": ..., "args": [...]} with the \
 operators add, subtract, multiply, minimum, maximum, less (two arguments), neg, abs, square, exp, tanh (one). \
 less is 1 where the first is below the second, else 0."""
@@ -77,7 +80,8 @@ class RewardStages:
             the observation.
         gripper: the quantity that is the gripper's state, "" = none.
         imagine: imagined steps, at most, and where no demonstration says how many.
-        world: the world model's learner; its arm is left out where `dream` is false.
+        world: the world model's learner; its arms are left out where `dream` is false.
+        views: of the autoencoder, by which a second world model sees what cameras show, where the simulator has some.
         games: on which a policy is measured, with its likeliest actions.
     """
 
@@ -98,6 +102,7 @@ class RewardStages:
     games: int = 256
     learner: pl.control.PPO = pl.control.PPO(games=16, epochs=8, bootstrap=True)
     world: DreamLearner = DreamLearner()
+    views: ViewLearner = ViewLearner()
 
     def __post_init__(self) -> None:
         least = {"games": 2, "steps": 1, "imagine": 1, "demonstrations": 0, "paid": 0}
@@ -242,7 +247,7 @@ class StageTraining:
         return StagedTask(plan=plan, rewards=rewards, words=self.words)
 
     def arms(self, written: WrittenStages | None) -> dict[str, pl.control.ArmRun]:
-        """none, guide; and where stages are written unlinted, steps, shuffled and world."""
+        """none, guide; and where stages are written unlinted, steps, shuffled, world and views."""
         program = self.program
         arms = {"none": self.arm(None)}
         if isinstance(program.sim, pl.control.ShowsTask):
@@ -258,6 +263,8 @@ class StageTraining:
         arms["shuffled"] = self.arm(task, bonuses, shuffled=True)
         if program.dream and program.sim.agents == 1:
             arms["world"] = self.dream(task, bonuses)
+            if isinstance(program.sim, HasCameras):
+                arms["views"] = self.dream(task, bonuses, seeing=True)
         elif program.dream:
             self.ctx.say("a world model is of one agent, so there is no arm of it")
         return arms
@@ -294,8 +301,10 @@ class StageTraining:
 
         return run
 
-    def dream(self, task: StagedTask, bonuses: bool) -> pl.control.ArmRun:
-        """The same rewards, learned in a world model's imagination."""
+    def dream(self, task: StagedTask, bonuses: bool, seeing: bool = False) -> pl.control.ArmRun:
+        """The same rewards, learned in a world model's imagination; one that sees has the code of the front camera alone in
+        the place of the observation's numbers.
+        """
         program = self.program
 
         async def run() -> Mapping[str, Any]:
@@ -303,16 +312,33 @@ class StageTraining:
             shaping = self.shaping(task, program.world.gamma, bonuses, False)
             demos, horizons = self.demonstrations(), self.horizons(task)
             stage = lambda paths: before(task.reached(paths))[:, 0]
+            views, fitted = self.fit_views(shaping, demos) if seeing else (None, {})
             world = await program.world.learn(
-                sim, self.cut(), self.key, shaping, stage, horizons, demos, lines.append
+                sim, self.cut(), self.key, shaping, stage, horizons, demos, lines.append, views
             )
             if self.ctx.out is not None:
-                world.save(self.ctx.out / "world")
+                world.save(self.ctx.out / ("seeing" if seeing else "world"))
             numbers = self.measure(WorldPlayer(world, greedy=True), task, shaping, lines)
             error = prediction_error(world, sim, program.games, self.key)
-            return {**numbers, **error, "horizons": horizons.tolist()}
+            return {**numbers, **error, **fitted, "horizons": horizons.tolist()}
 
         return run
+
+    def fit_views(
+        self, shaping: pl.control.Shaping, demos: pl.control.Paths | None
+    ) -> tuple[MaskedViews, dict[str, float]]:
+        """An autoencoder of what cameras show in demonstrations, from keyframe to keyframe; without them, in games of the
+        start, which count as steps of no arm.
+        """
+        program, key = self.program, (*self.key, "views")
+        if demos is None:
+            start = program.learner.start(program.sim, key).act
+            demos = pl.control.play_games(program.sim, start, SAMPLE, key)
+        segments = segments_of(demos, *self.motion(demos))
+        views = program.views
+        if (most := self.ctx.budget.get("steps")) is not None:
+            views = replace(views, updates=min(views.updates, UPDATES_A_STEP * int(most)))
+        return views.fit(program.sim, demos, shaping(demos)[:, 0], segments, key)
 
     def shaping(
         self, task: StagedTask | None, gamma: float, bonuses: bool, shuffled: bool
@@ -339,14 +365,15 @@ class StageTraining:
         if demos is None:
             return np.full(stages + 1, program.imagine)
         stage = before(task.reached(demos))[:, 0]
+        return horizons_by_stage(demos, stage, stages, program.imagine, *self.motion(demos))
+
+    def motion(self, demos: pl.control.Paths) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """[n, T] speed and gripper of games, None where no quantity is named for it."""
         columns = {k: x[:, 0] for k, x in self.words.compute(demos).items()}
-        grip = columns.get(program.gripper)
-        if (
-            grip is not None
-        ):  # of the state before a step: a keyframe is where it has not changed yet
+        grip = columns.get(self.program.gripper)
+        if grip is not None:  # before a step: a keyframe is where it has not changed yet
             grip = np.concatenate([grip[:, :1], grip[:, :-1]], -1)
-        speed = columns.get(program.speed)
-        return horizons_by_stage(demos, stage, stages, program.imagine, speed, grip)
+        return columns.get(self.program.speed), grip
 
     def measure(
         self,

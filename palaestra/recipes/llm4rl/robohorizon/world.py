@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import palaestra as pl
+from palaestra.recipes.llm4rl.robohorizon.views import CODE, HasCameras, MaskedViews
 
 HIDDEN, STOCHASTIC, WIDTH = 64, 16, 64
 LEAST_STD = 0.1
@@ -76,6 +77,10 @@ class LatentWorld(nn.Module):
         self.slow_critic.load_state_dict(self.critic.state_dict())
         self.register_buffer("mean", torch.zeros(observation))
         self.register_buffer("std", torch.ones(observation))
+
+    def see(self, obs: np.ndarray) -> Tensor:
+        """[..., O] what the world is a model of, of a simulator's observations: the same numbers."""
+        return torch.from_numpy(np.asarray(obs)).float()
 
     def normalise(self, obs: Tensor) -> Tensor:
         return (obs - self.mean) / self.std
@@ -150,18 +155,40 @@ class LatentWorld(nn.Module):
         given = torch.as_tensor(np.asarray(act))
         return F.one_hot(given.long(), self.act_size).float() if self.discrete else given.float()
 
+    def sizes(self) -> dict[str, Any]:
+        """What else a reader of the folder needs."""
+        return {}
+
     def save(self, folder: Path) -> None:
         """Writes world.safetensors and world.json."""
         folder.mkdir(parents=True, exist_ok=True)
         box = self.actions if isinstance(self.actions, pl.control.Box) else None
         actions = self.actions if box is None else {"low": box.low, "high": box.high}
         save_file({k: v.contiguous() for k, v in self.state_dict().items()}, folder / WEIGHTS)
-        sizes = {"observation": self.observation, "actions": actions}
+        sizes = {"observation": self.observation, "actions": actions, **self.sizes()}
         (folder / SIZES).write_text(json.dumps(sizes) + "\n")
 
 
-def load_world(folder: Path | str) -> LatentWorld:
-    """A world as it was saved. Raises UserError for a folder that holds none."""
+class SeeingWorld(LatentWorld):
+    """A world whose z_t is the code of the front camera's picture, by a masked autoencoder that stays as it is."""
+
+    def __init__(self, sim: Any, views: MaskedViews):
+        super().__init__(CODE, sim.actions)
+        self.sim, self.views = sim, views
+
+    def see(self, obs: np.ndarray) -> Tensor:
+        flat = np.asarray(obs).reshape(-1, obs.shape[-1])
+        images = torch.from_numpy(np.asarray(self.sim.render(flat), np.float32))
+        return self.views.front_codes(images).reshape(*obs.shape[:-1], CODE)
+
+    def sizes(self) -> dict[str, Any]:
+        return {"views": list(self.views.shape)}
+
+
+def load_world(folder: Path | str, sim: Any = None) -> LatentWorld:
+    """A world as it was saved; one that sees takes its simulator, which renders. Raises UserError for a folder that holds
+    none.
+    """
     try:
         sizes = json.loads((Path(folder) / SIZES).read_text())
         given: Any = sizes["actions"]
@@ -170,7 +197,15 @@ def load_world(folder: Path | str) -> LatentWorld:
             if isinstance(given, int)
             else pl.control.Box(low=tuple(given["low"]), high=tuple(given["high"]))
         )
-        world = pl.control.draw_network(lambda: LatentWorld(int(sizes["observation"]), actions), ())
+        if shape := sizes.get("views"):
+            if not isinstance(sim, HasCameras):
+                raise pl.UserError(
+                    f"{folder}: this world sees; give the simulator with its cameras"
+                )
+            make = lambda: SeeingWorld(sim, MaskedViews(*map(int, shape)))
+        else:
+            make = lambda: LatentWorld(int(sizes["observation"]), actions)
+        world = pl.control.draw_network(make, ())
         world.load_state_dict(load_file(Path(folder) / WEIGHTS))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise pl.UserError(f"{folder} holds no world of robohorizon: {error}") from None
@@ -192,7 +227,7 @@ class WorldPlayer:
         if self.state is None:
             self.state = (*world.begin(n), torch.zeros(n, world.act_size))
         h, s, before = self.state
-        z = world.normalise(torch.from_numpy(np.asarray(obs[:, 0])).float())
+        z = world.normalise(world.see(obs[:, 0]))
         h, s, _, _ = world.observe(h, s, before, z, torch.zeros(n, STOCHASTIC))
         draw = rng.gumbel if world.discrete else rng.normal
         noise = torch.from_numpy(draw(size=(n, world.act_size))).float() * (not self.greedy)
@@ -214,8 +249,8 @@ def prediction_error(
     next observation over its variance, by one step without having seen it; 1 is perfect, 0 a constant.
     """
     paths = pl.control.play_games(sim, WorldPlayer(world), games, (*key, "foretold"))
-    z = world.normalise(torch.from_numpy(paths["obs"][:, 0]).float())
-    after = world.normalise(torch.from_numpy(paths["next_obs"][:, 0]).float())
+    z = world.normalise(world.see(paths["obs"][:, 0]))
+    after = world.normalise(world.see(paths["next_obs"][:, 0]))
     act, alive = world.encode_actions(paths["act"][:, 0]), torch.from_numpy(paths["alive"])
     n, T = alive.shape
     h, s = world.begin(n)
