@@ -26,6 +26,7 @@ from palaestra.plugins import Plugin, plugins
 from palaestra.plugins import find as find_plugin
 from palaestra.suggest import METHODS_ELSEWHERE, from_elsewhere, suggestion
 from palaestra.tasks.user_code import module_of, path_of
+from palaestra.values import YAML
 
 PLUGINS = "plugins"  # the family of what other packages add
 # families that are no rows of the literature: base methods, and losses by the names people type
@@ -134,6 +135,10 @@ def find(method: str) -> ModuleType:
     spelt = method.lower().replace("_", "-")  # as other trainers write names
     closest = f"; write {spelt}" if spelt in names else from_elsewhere(method, METHODS_ELSEWHERE)
     hint = closest or suggestion(method, names, cutoff=0.5) or "; `palaestra list` shows all"
+    if Path(method).suffix == ".toml":
+        hint = f"; a file of settings is written with @ in front: @{method}"
+    elif Path(method).suffix in (".yaml", ".yml"):
+        hint = YAML
     hint = f"; did you mean {method}.py?" if Path(f"{method}.py").is_file() else hint
     raise UserError(f"no method {method!r}{hint}")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 
+OTHER_METHOD = "another method in place of this one (docs/beside.md has the names)"
 # settings of other trainers (TRL, verl, OpenRLHF), and what is written here
 ELSEWHERE: Mapping[str, str] = {
     "lr": "optimiser.lr=1e-4",
@@ -30,6 +32,8 @@ ELSEWHERE: Mapping[str, str] = {
     "group_size": "sample.n=8",
     "n_samples_per_prompt": "sample.n=8",
     "rollout_n": "sample.n=8",
+    "rollout.n": "sample.n=8",
+    "rollout.name": "--engine vllm",
     "temperature": "sample.temperature=0.7",
     "top_p": "sample.top_p=0.9",
     "top_k": "sample.top_k=50",
@@ -88,6 +92,16 @@ ELSEWHERE: Mapping[str, str] = {
     "use_vllm": "--engine vllm",
     "vllm_tensor_parallel_size": "--engine 'vllm(tp=2)'",
     "vllm_enable_sleep_mode": "--engine 'vllm(sleep=True)'",
+    "model_name_or_path": "--model DIR",
+    "model.path": "--model DIR",
+    "pretrain": "--model DIR",
+    "adv_estimator": f"{OTHER_METHOD}, such as rloo",
+    "advantage_estimator": f"{OTHER_METHOD}, such as rloo",
+    "loss_type": f"{OTHER_METHOD}, such as dapo",
+    "loss_mode": f"{OTHER_METHOD}, such as gspo",
+    "loss_agg_mode": "objective.reduce=tokens (token-mean)",
+    "scale_rewards": f"{OTHER_METHOD}: dr-grpo does not scale them",
+    "reward_weights": "--reward 'FILE.py:ONE+FILE.py:OTHER*0.5'",
 }
 # methods of other trainers, in names that no recipe has here, and what is written instead
 METHODS_ELSEWHERE: Mapping[str, str] = {
@@ -121,12 +135,34 @@ METHODS_ELSEWHERE: Mapping[str, str] = {
 }
 
 
-def from_elsewhere(word: str, table: Mapping[str, str] = ELSEWHERE) -> str:
+# one setting or flag with a number, or with a file, which a user's own can replace
+SINGLE = re.compile(r"(--[a-z-]+ |[a-z_.]+=)([\d.e-]+|FILE|DIR)")
+
+
+def from_elsewhere(word: str, table: Mapping[str, str] = ELSEWHERE, value: object = "") -> str:
     """ "; write ...", if the word is one of another trainer, in any spelling: as a flag, a setting,
     or the end of a path.
+
+    Args:
+        value: what the user gave the word. It stands in the answer where that is one setting that
+            takes a value of this kind.
     """
-    name = word.split("=")[0].lstrip("-").rpartition(".")[2].replace("-", "_").lower()
-    return f"; write {table[name]}" if name in table else ""
+    path, _, own = word.partition("=")
+    names = path.lstrip("-").replace("-", "_").lower().split(".")
+    known = next((n for k in (2, 1) if (n := ".".join(names[-k:])) in table), None)
+    if known is None:
+        return ""
+    single, given = SINGLE.fullmatch(table[known]), str(value) or own
+    if single and given and (is_number(given) or not is_number(single[2])):
+        return f"; write {single[1]}{given}"
+    return f"; write {table[known]}"
+
+
+def is_number(text: str) -> bool:
+    try:
+        return text == text.strip() and float(text) is not None
+    except ValueError:
+        return False
 
 
 def suggestion(

@@ -35,6 +35,10 @@ from palaestra.schedule import read as read_schedule
 from palaestra.suggest import close_names, from_elsewhere, suggestion, suggestion_or_all
 
 R = TypeVar("R")
+YAML = (
+    "; settings files are TOML here, and the YAML of other trainers is not read: docs/beside.md says "
+    "how their words are written"
+)
 
 
 def vary(recipe: R, **changes: Any) -> R:
@@ -241,15 +245,19 @@ def override(recipe: R, path: str, given: Any) -> R:
     """The recipe with one field changed. Raises UserError with the candidates, or the closest
     paths.
     """
-    full = find(recipe, path)
+    full = find(recipe, path, given)
     try:
         return _set(recipe, "", full, given, Any)
     except (TypeError, ValueError) as error:  # what the dataclass itself says about its fields
         raise UserError(f"{full}={given}: {error}") from error
 
 
-def find(recipe: Any, path: str) -> str:
-    """The one full path that ends with `path`, or else has its names in this order."""
+def find(recipe: Any, path: str, given: Any = "") -> str:
+    """The one full path that ends with `path`, or else has its names in this order.
+
+    Args:
+        given: the value that is meant for it, for the message if there is none.
+    """
     known = [p for p, _ in walk(recipe)]
     named = {called: p for p, called in _by_class(recipe)}
     matches = _matches(path, known) or [named[called] for called in _matches(path, [*named])]
@@ -259,7 +267,7 @@ def find(recipe: Any, path: str) -> str:
         raise UserError(f"{path!r} is ambiguous: it could be {' or '.join(matches)}")
     if (now := current_path(recipe, path)) != path:
         return now
-    near = from_elsewhere(path) or _near(path, recipe, known, named)
+    near = from_elsewhere(path, value=given) or _near(path, recipe, known, named)
     raise UserError(f"no field {path!r} in this recipe{near}")
 
 
@@ -557,7 +565,10 @@ def from_toml(path: Path, known: Mapping[str, Any] | None = None) -> dict[str, A
     except tomllib.TOMLDecodeError as error:
         what, _, where = str(error).partition(" (at ")
         line = re.match(r"line \d+", where)
-        raise UserError(f"{path}, {line[0] if line else 'last line'}: not TOML: {what}") from None
+        hint = YAML if Path(path).suffix in (".yaml", ".yml") else ""
+        raise UserError(
+            f"{path}, {line[0] if line else 'last line'}: not TOML: {what}{hint}"
+        ) from None
     if known is not None:
         for key, given in settings.items():
             place = f"{path}, line {_line(text, key)}"

@@ -10,8 +10,8 @@ from palaestra.errors import UserError
     ("words", "told"),
     [
         (["--epochs", "3"], "--steps"),
-        (["--num_generations", "4"], "sample.n=8"),
-        (["num_generations=4"], "sample.n=8"),
+        (["--num_generations", "4"], "sample.n=4"),
+        (["num_generations=4"], "sample.n=4"),
         (["beta=0.1"], "kl=0.04"),
         (["actor.kl_loss_coef=0.1"], "kl=0.04"),
     ],
@@ -37,5 +37,5 @@ def test_a_method_of_another_trainer_is_translated(capsys, method, told):
 
 
 def test_a_keyword_of_another_trainer_is_translated():
-    with pytest.raises(UserError, match=r"; write sample\.n=8"):
+    with pytest.raises(UserError, match=r"; write sample\.n=4"):
         pl.train("grpo", num_generations=4)

@@ -7,7 +7,7 @@ from palaestra import values
 from palaestra.cli.main import main
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
-from palaestra.suggest import ELSEWHERE, METHODS_ELSEWHERE
+from palaestra.suggest import ELSEWHERE, METHODS_ELSEWHERE, from_elsewhere
 
 
 def commands():
@@ -40,3 +40,41 @@ def test_settings_that_are_written_here_are_ones():
 def test_methods_that_are_written_here_are_ones():
     for method in set(METHODS_ELSEWHERE.values()):
         assert build(method) is not None, method
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "answer"),
+    [
+        ("num_generations=4", "", "; write sample.n=4"),
+        ("--num-generations", "4", "; write sample.n=4"),
+        ("actor_rollout_ref.rollout.n", "4", "; write sample.n=4"),
+        ("actor_rollout_ref.actor.optim.lr", "1e-6", "; write optimiser.lr=1e-6"),
+        ("data.train_files", "my.parquet", "; write --data my.parquet"),
+        ("lora_r", 32, "; write --lora 32"),
+        ("use_peft", "True", "; write --lora 16"),  # the value is not one of what is written here
+        ("max_steps", "all", "; write --steps 50"),
+        ("beta", "0.1", "; write kl=0.04 (grpo), beta=0.1 (dpo)"),
+        ("nothing_such", "4", ""),
+    ],
+)
+def test_the_value_of_the_user_stands_in_what_is_suggested(word, value, answer):
+    """A learning rate of 1e-6 is not answered with one of 1e-4."""
+    assert from_elsewhere(word, value=value) == answer
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["grpo", "--num_generations", "4"], "write sample.n=4"),
+        (["grpo", "actor_rollout_ref.actor.optim.lr=1e-6"], "write optimiser.lr=1e-6"),
+        (["grpo", "algorithm.adv_estimator=rloo"], "another method in place of this one"),
+        (["verl.yaml"], "settings files are TOML here"),
+        (["@verl.yaml"], "settings files are TOML here"),
+        (["own.toml"], "@own.toml"),
+    ],
+)
+def test_commands_of_other_trainers_are_answered(tmp_path, monkeypatch, capsys, words, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "verl.yaml").write_text("actor_rollout_ref:\n  rollout: {n: 4}\n")
+    assert main(["train", *words]) == 2
+    assert says in capsys.readouterr().err

@@ -402,11 +402,23 @@ def check_kept(before: Settings, settings: Settings, folder: Path) -> None:
     for name in setting_names(Use.KEPT):
         old, new = before.meant(name), settings.meant(name)
         if old != new:
-            fresh = f"palaestra train @{shlex.quote(str(folder / 'config.toml'))}"
             raise UserError(
-                f"--resume {folder}: its {name} is {old} and stays so; for {new} start a new run: "
-                f"{fresh}"
+                f"--resume {folder}: its {name} is {shown(old)} and stays so; for {shown(new)} start "
+                f"a new run: palaestra train @{shlex.quote(str(folder / 'config.toml'))}"
+                f"{'' if name == 'recipe' else as_flag(name, new)}"
             )
+
+
+def shown(value: Any) -> Any:
+    """A setting in a message, also if it is empty."""
+    return "not set" if value in ("", None, ()) or value is False else value
+
+
+def as_flag(name: str, value: Any) -> str:
+    """A setting as it is written behind a command; "" for one that is not set."""
+    if shown(value) == "not set":
+        return ""
+    return f" {flag_of(name)}" + ("" if value is True else f" {shlex.quote(str(value))}")
 
 
 def stored_settings(folder: Path) -> dict[str, Any]:

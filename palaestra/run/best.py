@@ -68,7 +68,19 @@ def measured_numbers(evaluation: Mapping[str, Any], others: Mapping[str, Any]) -
         for path, x in numbers_in(others)
     }
     short = {p.removesuffix("/greedy"): x for p, x in beside.items() if p.endswith("/greedy")}
-    return own | short | beside
+    return own | only_numbers(others, beside) | short | beside
+
+
+def only_numbers(others: Mapping[str, Any], beside: Mapping[str, float]) -> dict[str, float]:
+    """The exams of which one number alone is no standard error, by their names: those of other
+    libraries, as `exam:inspect:FILE.py@NAME`.
+    """
+    alone = {}
+    for name in others:
+        of_exam = [p for p in beside if p.startswith(f"exam:{name}/") and "stderr" not in p]
+        if len(of_exam) == 1:
+            alone[f"exam:{name}"] = beside[of_exam[0]]
+    return alone
 
 
 def write_best(ctx: RunContext, record: Mapping[str, Any]) -> None:

@@ -16,6 +16,8 @@ from palaestra.abilities import (
     tools_of,
 )
 from palaestra.errors import UserError
+from palaestra.rollout.collect import Sample
+from palaestra.run.measuring import refuse_pictures, refuse_temperature
 from palaestra.run.names_read import check_names_read
 from palaestra.run.record_checks import check_records
 from palaestra.sounds import Sound
@@ -125,10 +127,11 @@ def tell_or_stop(ctx: RunContext, findings: Sequence[Finding], judge: Payer) -> 
 
 
 async def check_problem(recipe: Any, ctx: RunContext) -> None:
-    """What stops a recipe on the problem of a run: a name that nobody writes, or a picture or
-    sound that is not seen or heard. Raises UserError.
+    """What stops a recipe on the problem of a run: a name that nobody writes, a picture or sound that
+    is not seen or heard, or a temperature that an endpoint cannot score. Raises UserError.
     """
     check_names_read(recipe, ctx.bench)
+    check_temperature(recipe, ctx)
     check_pictures(recipe, ctx)
     await check_starts(recipe, ctx)
 
@@ -143,7 +146,9 @@ async def check_starts(recipe: Any, ctx: RunContext) -> None:
 
 
 def check_pictures(recipe: Any, ctx: RunContext) -> None:
-    """Where a run's first problem holds a picture, its policy and references must see: UserError."""
+    """Where a run's first problem holds a picture, its policy and references must see: UserError.
+    An endpoint that scores tokens is sent their ids alone.
+    """
     if split_size(ctx.bench.tasks, "train") == 0:
         return
     prompt = ctx.bench.tasks.task("train", 0).prompt
@@ -153,8 +158,20 @@ def check_pictures(recipe: Any, ctx: RunContext) -> None:
         return
     ctx.engine().dialect.extend(prompt, first=True, closed=False)
     for name in recipe.references:
+        if name in ctx.scorers:
+            refuse_pictures(name)
         for picture in pictures if name in ctx.models else ():
             ctx.model(name).places(picture)
+
+
+def check_temperature(recipe: Any, ctx: RunContext) -> None:
+    """Raises UserError where the policy's answers are sampled at another temperature than that of an
+    endpoint that scores them. Greedy ones may be a baseline, which nobody scores.
+    """
+    scored = [name for name in recipe.references if name in ctx.scorers]
+    for path, part in values.walk(recipe.collect) if scored else ():
+        if isinstance(part, Sample) and part.model == "policy" and part.temperature not in (0, 1):
+            refuse_temperature(scored[0], f"collect.{path} has {part.temperature}; ")
 
 
 def check_sounds(ctx: RunContext) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -184,6 +184,20 @@ def check_sayable(model: str, quantities: Iterable[str]) -> None:
         )
 
 
+def refuse_temperature(model: str, where: str = "") -> NoReturn:
+    raise UserError(
+        f"{model}: an endpoint says how likely tokens are at temperature 1; {where}take "
+        "sample.temperature=1"
+    )
+
+
+def refuse_pictures(model: str) -> NoReturn:
+    raise UserError(
+        f"{model}: an endpoint is sent the ids of tokens alone, and a prompt holds a picture or a "
+        "sound; give a folder"
+    )
+
+
 def endpoint_says(
     scorer: Scorer, model: str, quantities: Sequence[str], batch: Batch
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
@@ -192,10 +206,9 @@ def endpoint_says(
     tops = {q: int(q.partition(":")[2]) for q in quantities if q.startswith(f"{TOP}:")}
     trained = batch.mask > 0
     if bool((batch["temperature"][trained] != 1).any()):
-        raise UserError(
-            f"{model}: an endpoint says how likely tokens are at temperature 1; take "
-            "sample.temperature=1"
-        )
+        refuse_temperature(model)
+    if "picture" in batch.columns:
+        refuse_pictures(model)
     texts = [
         ids[:n] for ids, n in zip(batch["ids"].tolist(), batch["length"].tolist(), strict=True)
     ]

@@ -26,6 +26,7 @@ from palaestra.settings.rewards import files_of_spec
 from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.sources import files_of
 from palaestra.types import value_class
+from palaestra.verifiers.registry import VERIFIERS
 
 RECORD = "origin.json"
 ACCEPT = "--accept-changes"
@@ -143,8 +144,12 @@ def files_of_settings(settings: Settings, folder: Path) -> dict[str, dict[str, s
 
 
 def _files_named(settings: Settings, name: str) -> Any:
-    """The value of a setting, and of a command the words that are files."""
+    """The value of a setting, and of a command the words that are files. A name such as `sft` is none,
+    also where a folder is called so, as that of the run may be.
+    """
     given = getattr(settings, name)
+    if name in ("recipe", "task", "env") or (name == "reward" and given in VERIFIERS):
+        return code_of(given)
     if name != "agent":
         return given
     with suppress(ValueError):  # whoever starts it says that it cannot be read

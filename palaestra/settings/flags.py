@@ -16,10 +16,11 @@ class FlagParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if "unrecognized arguments:" in message:
-            word = message.split("unrecognized arguments:")[1].split()[0]
+            word, *more = message.split("unrecognized arguments:")[1].split()
             flags = [f for action in self._actions for f in action.option_strings]
             flag = word.split("=")[0]
-            here = from_elsewhere(flag) if self.prog.endswith(" train") else ""
+            value = more[0] if more and not more[0].startswith("-") else ""
+            here = from_elsewhere(word, value=value) if self.prog.endswith(" train") else ""
             near = here or suggestion(flag, flags, cutoff=0.5)
             message = f"unknown argument {word}{near or f'; see {self.prog} --help'}"
         raise UserError(message)

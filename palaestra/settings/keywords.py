@@ -111,13 +111,13 @@ class TrainKeywords(RunKeywords, total=False):
     set: Mapping[str, Any]
 
 
-def check_keywords(call: Callable[..., Any], settings: type, given: Iterable[str]) -> None:
+def check_keywords(call: Callable[..., Any], settings: type, given: Mapping[str, Any]) -> None:
     """Raises UserError for a keyword that a function has not, with those that it has.
 
     Args:
         call: the function.
         settings: the TypedDict of the settings that it takes beside its own keywords.
-        given: names.
+        given: what it was called with, by name.
     """
     own = [
         p.name
@@ -125,11 +125,10 @@ def check_keywords(call: Callable[..., Any], settings: type, given: Iterable[str
         if p.kind is inspect.Parameter.KEYWORD_ONLY
     ]
     known = [*own, *get_type_hints(settings)]
-    for name in given:
+    for name, value in given.items():
         if name not in known:
-            raise UserError(
-                f"unknown setting {name!r}{from_elsewhere(name) or suggestion_or_all(name, known)}"
-            )
+            meant = from_elsewhere(name, value=value) or suggestion_or_all(name, known)
+            raise UserError(f"unknown setting {name!r}{meant}")
 
 
 # ---- flags as keywords

@@ -3,18 +3,21 @@
     math                                    a verifier, see `palaestra score --list`
     tags*0.1+math                           verifiers: their weighted mean
     FOLDER                                  a saved reward model, see `RewardModel`
+    FOLDER*0.5+exact                        one in a sum
     my.py:score                             a function, or a reward that is composed already
     my.py:score*0.5+math+judge(url='http://localhost:8000/v1',model='m',rubric='...')*2
 
-With a function or a judge among them it is the weighted sum, and weights may be negative. `judge`
+With a function, a judge or a model among them it is the weighted sum, and weights may be negative. `judge`
 takes the fields of `Judge`, of its `Endpoint`, and `low` and `high` of the rating; without `url` the
 model of that name in the run judges.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -33,7 +36,7 @@ from palaestra.rewards.weighted import Weighted
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.local import LocalModel
 from palaestra.suggest import no_setting, suggestion_or_all
-from palaestra.tasks.spec import FILE_PART, SpecPart, parse_spec, split_outside
+from palaestra.tasks.spec import FILE_PART, SpecPart, parse_spec, read_weight, split_outside
 from palaestra.tasks.user_code import load, spec_of
 from palaestra.verifiers.registry import VERIFIERS
 
@@ -71,13 +74,16 @@ def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
             return RewardModel(given)
         except UserError as error:
             raise UserError(f"reward {given!r}: {error}") from None
+    refuse_commas(given)
     if not _has_more_than_verifiers(given):
         return _verifier_reward(given)
     file, _, name = given.rpartition(":")
     if FILE_PART.fullmatch(given) or (name.isidentifier() and Path(file).is_file()):
         return _from_file(given, timeout)
-    parts = parse_spec(given, "reward", least=-math.inf, files=True)
-    names = part_names([p.name for p in parts])
+    parts = _parts(given)
+    names = part_names(["" if _is_saved(p.name) else p.name for p in parts])
+    models = (f"model{n or ''}" for n in itertools.chain([0], itertools.count(2)))
+    names = [name or next(models) for name in names]
     made = [
         (name, _reward(p, timeout), 1.0 if p.weight is None else p.weight)
         for name, p in zip(names, parts, strict=True)
@@ -88,6 +94,18 @@ def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
     if repeated:
         raise UserError(f"reward {given!r}: {repeated[0]!r} stands twice; give it one weight")
     return Weighted(tuple(made))
+
+
+def refuse_commas(given: str) -> None:
+    """Raises UserError for rewards that are listed with commas, as tools are."""
+    pieces = [piece.strip() for piece in split_outside(given, ",")]
+    named = (
+        FILE_PART.match(p) or p.partition("(")[0].partition("*")[0] in VERIFIERS for p in pieces
+    )
+    if len(pieces) > 1 and all(named):
+        raise UserError(
+            f"--reward {given}: several rewards are added: {shlex.quote('+'.join(pieces))}"
+        )
 
 
 def _verifier_reward(given: str) -> RewardFn:
@@ -101,6 +119,32 @@ def _verifier_reward(given: str) -> RewardFn:
         ) from None
 
 
+def _is_saved(name: str) -> bool:
+    """Whether a name is that of a saved reward model's folder."""
+    return bool(name) and name not in VERIFIERS and Path(name).expanduser().is_dir()
+
+
+def _saved_model(piece: str) -> SpecPart | None:
+    """A part of a sum that is a saved reward model, FOLDER or FOLDER*2."""
+    name, _, weight = map(str.strip, piece.rpartition("*") if "*" in piece else (piece, "", ""))
+    if not _is_saved(name):
+        return None
+    weighed = read_weight(weight or None, piece, -math.inf)
+    return SpecPart(name=name, settings={}, weight=weighed, text=name)
+
+
+def _parts(given: str) -> list[SpecPart]:
+    """The parts of a sum, saved models among them."""
+    pieces = [piece.strip() for piece in split_outside(given, "+")]
+    saved = [_saved_model(piece) for piece in pieces]
+    if not any(saved):
+        return parse_spec(given, "reward", least=-math.inf, files=True)
+    return [
+        part or parse_spec(piece, "reward", least=-math.inf, files=True)[0]
+        for part, piece in zip(saved, pieces, strict=True)
+    ]
+
+
 def files_of_spec(given: str) -> list[str]:
     """The Python files that a text names, each as FILE.py:NAME."""
     pieces = (FILE_PART.match(piece.strip()) for piece in split_outside(given, "+"))
@@ -108,8 +152,14 @@ def files_of_spec(given: str) -> list[str]:
 
 
 def _has_more_than_verifiers(spec: str) -> bool:
-    words = (re.match(r"[\w-]+", piece.strip()) for piece in split_outside(spec, "+"))
-    return ".py" in spec or ":" in spec or any(w and w.group() == JUDGE for w in words)
+    pieces = [piece.strip() for piece in split_outside(spec, "+")]
+    words = (re.match(r"[\w-]+", piece) for piece in pieces)
+    return (
+        ".py" in spec
+        or ":" in spec
+        or any(w and w.group() == JUDGE for w in words)
+        or any(map(_saved_model, pieces))
+    )
 
 
 def _from_file(spec: str, timeout: float) -> RewardFn:
@@ -136,6 +186,8 @@ def part_names(specs: Sequence[str]) -> list[str]:
 
 
 def _reward(part: SpecPart, timeout: float) -> RewardFn:
+    if _is_saved(part.name):
+        return RewardModel(part.name)
     if FILE_PART.fullmatch(part.name):
         if part.settings:
             raise UserError(f"{part.name} takes no settings in brackets; write them into the file")

@@ -124,6 +124,16 @@ def read_weight(text: str | None, piece: str, least: float) -> float | None:
     return weight
 
 
+def _words(value: ast.expr) -> str:
+    """A bare word, or several joined by +, as text; "" for anything else."""
+    if isinstance(value, ast.Name):
+        return value.id
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        first, last = _words(value.left), _words(value.right)
+        return f"{first}+{last}" if first and last else ""
+    return ""
+
+
 def _settings(text: str, name: str) -> dict[str, Any]:
     """`(a=1,b=(2,3))` as keywords; values are Python literals, bare words are text, lists are
     tuples.
@@ -143,9 +153,7 @@ def _settings(text: str, name: str) -> dict[str, Any]:
         raise UserError(wanted)
     try:
         return {
-            k.arg or "": _hashable(
-                k.value.id if isinstance(k.value, ast.Name) else ast.literal_eval(k.value)
-            )
+            k.arg or "": _hashable(text if (text := _words(k.value)) else ast.literal_eval(k.value))
             for k in call.keywords
         }
     except (ValueError, TypeError):

@@ -285,6 +285,8 @@ def test_without_the_law_of_company_there_are_no_drafts(caplog):
 def test_the_setting():
     engine = select.build("own(drafts='last+ngram')", load("tiny"), slots=3, cache_mb=5)
     assert engine.drafts.sources == ("ngram", "last") and engine.slots == 3
+    bare = select.build("own(drafts=ngram+last)", load("tiny"), slots=3, cache_mb=5)
+    assert bare.drafts.sources == ("ngram", "last")
     assert select.build("own", load("tiny"), slots=3, cache_mb=5).drafts is None
     assert sources_of("all") == ("ngram", "siblings", "last") and sources_of("off") == ()
     with pytest.raises(UserError, match="there are no drafts 'lsat'; write drafts=off, all, or some of ngram"):

@@ -159,6 +159,7 @@ def test_64_requests_at_once(player):
         ("/v1/chat/completions", b"{", {}, 400),
         ("/v1/chat/completions", b"[" * 100_000, {}, 400),
         ("/v1/completions", {"prompt": "x"}, {}, 404),
+        ("/v1/responses", {"input": "x"}, {}, 404),
         ("/episodes/../v1/models", None, {}, 400),
         ("/episodes/e/task", None, {}, 200),
         ("/episodes/e/reward", {"reward": True, "x": 1}, {}, 200),
@@ -175,6 +176,7 @@ def test_what_is_refused(player, path, body, headers, status):
         except urllib.error.HTTPError as error:
             about = json.load(error)["error"]
             assert set(about) == {"message", "type", "code", "param"} and client.server.key not in about["message"]
+            assert error.code != 404 or "POST chat/completions" in about["message"]
             return error.code
         return 200
 

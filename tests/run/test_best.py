@@ -48,6 +48,13 @@ def test_the_start_is_kept_where_training_only_harms(context, tmp_path):
     assert weights_sha256(load(tmp_path / "best")) == seen[0]
 
 
+def test_an_exam_with_one_number_beside_its_error_is_named_alone():
+    """As Inspect and lm-evaluation-harness report one metric."""
+    of_library = {"inspect:a.py@t": {"accuracy": 0.5, "stderr": 0.1}, "two": {"f1": 0.2, "acc": 0.3}}
+    numbers = measured_numbers({}, of_library)
+    assert numbers["exam:inspect:a.py@t"] == 0.5 and "exam:two" not in numbers
+
+
 def test_of_a_loss_less_is_better(context):
     ctx, state = context(keep_best="loss"), {"step": 1, "run": {}}
     for step, loss in enumerate((2.0, 1.5, 1.7)):

@@ -71,6 +71,33 @@ def test_more_steps_and_another_rate_are_said_and_nothing_else_is(capsys):
 
 
 @pytest.mark.parametrize(
+    ("folder", "argv"),
+    [
+        ("grpo", ["--task", "chain"]),
+        ("chain", ["--task", "chain"]),
+        ("exact", ["--data", "problems.jsonl", "--reward", "exact"]),
+    ],
+)
+def test_a_run_whose_folder_has_the_name_of_its_method_task_or_verifier_goes_on(capsys, folder, argv):
+    """The name is not taken for a file because a folder is called so."""
+    assert main(["train", "grpo", *argv, *TINY, "--out", folder]) == 0
+    assert not any(
+        json.loads(Path(folder, "origin.json").read_text())["files"][x] for x in ("recipe", "task", "reward")
+    )
+    assert main(["train", "--resume", folder, "--steps", "2"]) == 0, capsys.readouterr().err
+
+
+def test_a_setting_that_was_not_given_is_said_to_be_not_set(capsys):
+    begin()
+    assert main([*GO_ON, "--optim", "adamw_8bit"]) == 2
+    said = capsys.readouterr().err
+    assert "its optim is not set and stays so; for adamw_8bit start a new run" in said
+    assert "palaestra train @run/config.toml --optim adamw_8bit" in said
+    assert main([*GO_ON, "--lora", "8"]) == 2
+    assert "its lora is 0 and stays so; for 8 start a new run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("file", "says"),
     [
         ("reward.py", "reward.py (reward)"),

@@ -11,6 +11,7 @@ from palaestra.errors import UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.reading import Rating
 from palaestra.ledger.digests import _sum as digest_of
+from palaestra.rewards.learned import RewardModel
 from palaestra.rewards.user import UserReward
 from palaestra.rewards.verified import Verified
 from palaestra.rewards.weighted import Weighted
@@ -54,6 +55,28 @@ def test_a_sum_with_a_function_is_weighted(file):
     assert totals(found, "7", "so 8") == [-0.5, -1.0]
     bounded = reward_by_name(f"exact+{file}:words", 3.0)
     assert isinstance(bounded, Weighted) and bounded.parts[1][1] == UserReward(f"{file}:words", timeout=3.0)
+
+
+def test_a_saved_model_may_stand_in_a_sum(tmp_path, file, monkeypatch):
+    """OpenRLHF's and TRL's users have a reward model and a rule beside it."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("rm/step-6", "rm/step-7"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            (tmp_path / folder / name).touch()
+    found = reward_by_name(f"rm/step-6*0.5+exact + {file}:one*-2")
+    assert isinstance(found, Weighted)
+    assert [(n, w) for n, _, w in found.parts] == [("model", 0.5), ("exact", 1.0), ("one", -2.0)]
+    assert found.parts[0][1] == RewardModel("rm/step-6")
+    two = reward_by_name("rm/step-6+rm/step-7*2")
+    assert isinstance(two, Weighted) and [(n, w) for n, _, w in two.parts] == [("model", 1.0), ("model2", 2.0)]
+    assert reward_by_name("rm/step-6") == RewardModel("rm/step-6")
+
+
+def test_rewards_are_not_listed_with_commas(file):
+    with pytest.raises(UserError, match=r"several rewards are added: .*own\.py:words.*own\.py:one"):
+        reward_by_name(f"{file}:words,{file}:one")
+    assert isinstance(reward_by_name(f"{file}:words+judge(model='a',rubric='10: right, brief. 1: wrong')"), Weighted)
 
 
 def test_form_alone_may_stand_beside_a_function(file):

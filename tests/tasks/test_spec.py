@@ -38,8 +38,10 @@ def test_what_cannot_be_read_is_one_line(text):
 
 
 def test_bare_words_are_text_and_lists_are_tuples():
-    (part,) = parse_spec("a(x=word, y=[1, [2]], z=-1)", "task")
-    assert part.settings == {"x": "word", "y": (1, (2,)), "z": -1} and part.weight is None
+    (part,) = parse_spec("a(x=word, y=[1, [2]], z=-1, w=one+two+three)", "task")
+    assert part.settings == {"x": "word", "y": (1, (2,)), "z": -1, "w": "one+two+three"} and part.weight is None
+    with pytest.raises(UserError, match="cannot be read"):
+        parse_spec("a(x=word+1)", "task")
 
 
 @pytest.mark.parametrize(

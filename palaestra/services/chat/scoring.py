@@ -101,7 +101,7 @@ class ScoringClient(EndpointClient):
         except Fault as fault:
             raise UserError(
                 f"{self.settings.url} did not say how likely tokens are: {self._clean(str(fault))}; "
-                "the run goes on from its last checkpoint with --resume"
+                "see that the server runs, then go on with --resume and the run's folder"
             ) from None
 
     async def _score(self, ids: Sequence[int], top: int) -> TokenScores:

@@ -41,6 +41,10 @@ PATH = re.compile(r"(?:/episodes/([\w.-]{1,100}))?(?:/v1)?/(chat/completions|mod
 EPISODE, AGENT = "x-palaestra-episode", "x-palaestra-agent"
 NAMES = ("127.0.0.1", "localhost")
 OVER = "the episode is over"
+SERVED = (
+    "the API here is POST chat/completions and GET models, not /v1/responses: tell your framework to "
+    "use chat completions"
+)
 
 
 @dataclass(eq=False)
@@ -269,7 +273,7 @@ class GatewayHandler(BaseHTTPRequestHandler):
     def _address(self) -> tuple[str, str]:
         match = PATH.fullmatch(self.path.split("?")[0])
         if match is None:
-            raise Refusal(404, "there is nothing under this address", "not_found")
+            raise Refusal(404, f"there is nothing under this address; {SERVED}", "not_found")
         name = match[1] or self.headers.get(EPISODE, "")
         if name and NAME.fullmatch(name) is None:
             raise Refusal(400, f"{EPISODE} takes up to 100 letters, digits, _, - and .")

@@ -405,6 +405,27 @@ def test_an_endpoint_is_no_model_and_has_one_temperature(context):
         assert "sample.temperature=1" in first_words(lambda: ctx.measure([group], (("teacher", "logp"),)))
 
 
+def test_a_temperature_that_an_endpoint_cannot_score_stops_the_run_before_it_samples(context):
+    ctx = context("chain")
+    with serving(vllm(moved(ctx))) as (server, url):
+        recipe = pl.override(distil.build(teacher=at(url), samples=2, over="tokens"), "temperature", 0.7)
+        assert "has 0.7; take sample.temperature=1" in first_words(lambda: asyncio.run(recipe.run(ctx)))
+        assert not ctx.sampled_tokens and not server.seen
+
+
+def test_an_endpoint_is_not_sent_the_ids_of_a_picture(context):
+    """Those ids are made of pixels, and are no tokens of its vocabulary."""
+    ctx = context("screen(widgets=1,asks=find)")
+    ctx.model("policy").add_eyes()
+    with serving(vllm(ctx.model("policy"))) as (server, url):
+        recipe = distil.build(teacher=at(url), samples=2, over="tokens")
+        assert "holds a picture" in first_words(lambda: asyncio.run(recipe.run(ctx)))
+        prepare(recipe, ctx)
+        group = group_of(ctx, n=1, max_tokens=4)
+        assert "holds a picture" in first_words(lambda: ctx.measure([group], (("teacher", "logp"),)))
+        assert not server.seen
+
+
 def write(tmp_path, **more):
     file = tmp_path / "sums.jsonl"
     rows = [{"prompt": f"What is 1{i} + 2{i}?", "answer": str(30 + 2 * i), **more} for i in range(4)]
