@@ -178,7 +178,7 @@ def test_a_column_of_another_name_is_read_as_what_the_method_calls_it(tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text('{"prompt": "2+3", "answer": "5", "rubric": ["short"]}\n')
     assert first_tasks(str(file), 1, "rubric=meta.criteria")[0].meta["criteria"] == ["short"]
-    with pytest.raises(UserError, match="neither side"):
+    with pytest.raises(UserError, match=r"neither side.*or rubric=meta\.criteria for any other column"):
         first_tasks(str(file), 1, "rubric=criteria")
 
 
