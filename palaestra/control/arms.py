@@ -98,6 +98,11 @@ def guide_verdict(results: Mapping[str, Mapping[str, Any]]) -> str:
         return guide["return"] - results[other]["return"], Z * math.hypot(*errors)
 
     gain, half = ahead("none")
+    if not gain and not half:
+        return (
+            f"Every test game of the arm without the guide and of the one with it was paid {guide['return']:.4g}, so this run "
+            "says nothing of the guide: train for more steps, or take an easier task."
+        )
     paid = f"({guide['return']:.4g} a test game against {results['none']['return']:.4g})"
     if abs(gain) <= half:
         text = f"The guide neither helped nor harmed, as far as these test games show {paid}."
@@ -110,6 +115,9 @@ def guide_verdict(results: Mapping[str, Mapping[str, Any]]) -> str:
         )
     else:
         text = f"The guide helped {paid}."
+    steps = [results[arm].get("env_steps", 0) for arm in ("guide", "none")]
+    if min(steps) < 0.9 * max(steps):
+        text += f" It trained for {steps[0]:,} environment steps and the other for {steps[1]:,}; a search counts."
     return f"{text} This is one training with one seed: run other seeds before you conclude."
 
 

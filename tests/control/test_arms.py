@@ -97,6 +97,21 @@ def test_a_report_begins_with_whether_the_guide_helped(context, tmp_path, none, 
     assert first == guide_verdict(arms) == lines[-1]
 
 
+def test_unequal_training_is_said():
+    arms = {
+        "none": {"return": 1.0, "error": 0.1, "env_steps": 8_000},
+        "guide": {"return": 2.0, "error": 0.1, "env_steps": 3_000},
+    }
+    assert "trained for 3,000 environment steps and the other for 8,000" in guide_verdict(arms)
+    assert "environment steps" not in guide_verdict({k: {**x, "env_steps": 5} for k, x in arms.items()})
+
+
+def test_games_that_are_all_paid_alike_say_nothing():
+    floor = {"return": -200.0, "error": 0.0}
+    assert "says nothing of the guide" in guide_verdict({"none": floor, "guide": floor})
+    assert "neither helped nor harmed" in guide_verdict({"none": {**floor, "error": 1.0}, "guide": floor})
+
+
 def test_nothing_is_said_without_a_guide_or_its_comparison():
     assert (
         guide_verdict({"guide": {"return": 1.0}})

@@ -21,6 +21,7 @@ A gain may be a verifier's mistake: items.jsonl has all answers to the problems 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import palaestra as pl
@@ -186,7 +187,7 @@ def tell(
 ) -> list[str]:
     """The findings as sentences, the answer first; `trained` is what `tell_seen` says."""
     points = lambda x: pl.studies.tell_interval(x, signed=True)
-    single = f"one answer is right {points(sharper)} more often"
+    single = f"one answer is right {how_often(sharper)}"
     if not hard:
         answer = (
             f"These problems cannot tell: the start solves all {problems} within {n} answers. Take harder "
@@ -209,6 +210,14 @@ def tell(
     return [" ".join(x for x in (answer, trained) if x), *told]
 
 
+def how_often(gain: pl.stats.Interval) -> str:
+    """A difference of shares in words, more often or less."""
+    if gain.mean >= 0:
+        return f"{pl.studies.tell_interval(gain, signed=True)} more often"
+    less = replace(gain, mean=-gain.mean, low=-gain.high, high=-gain.low)
+    return f"{pl.studies.tell_interval(less, signed=True)} less often"
+
+
 def tell_seen(seen: Sequence[bool], shares: Mapping[str, Sequence[float]]) -> str:
     """How many problems the model was trained on, and what is measured on the others; "" = on none."""
     if not any(seen):
@@ -223,7 +232,7 @@ def tell_seen(seen: Sequence[bool], shares: Mapping[str, Sequence[float]]) -> st
     )
     return (
         f"It was trained on {sum(seen)} of these {len(seen)} problems; on the other {len(others)} one answer "
-        f"is right {pl.studies.tell_interval(gain, signed=True)} more often."
+        f"is right {how_often(gain)}."
     )
 
 

@@ -111,6 +111,13 @@ def test_problems_that_the_model_was_trained_on_stand_apart():
     assert [x["trained"] for x in report.items] == [True, False]
 
 
+def test_a_loss_is_said_without_a_minus_sign():
+    assert (
+        beyond.how_often(pl.stats.Interval(mean=-0.25, low=-0.4, high=0.1, n=8))
+        == "+25.0 points (−10.0 to +40.0) less often"
+    )
+
+
 def test_nothing_is_said_of_training_that_is_not_known_or_had_other_problems():
     assert "trained" not in " ".join(seen_report([]).findings + seen_report([False, False]).findings)
     assert "trained on all of these" in seen_report([True, True]).findings[0]
