@@ -7,6 +7,7 @@ earns more and more of a written reward may do worse and worse.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -20,6 +21,7 @@ from palaestra.types import Key
 # gives plain numbers, see `measure_arm`, "env_steps", and "curve", the lines of its training
 ArmRun: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 REPORT = "arms.md"  # in the run folder
+Z = 1.96  # normal quantile of a 95% interval
 COLUMNS = ("return", "error", "learned_from", "agreement", "env_steps", "asked", "fallbacks")
 
 
@@ -70,9 +72,9 @@ def measure_arm(
 async def compare_arms(ctx: ArmContext, arms: Mapping[str, ArmRun]) -> dict[str, dict[str, Any]]:
     """Runs the arms one after another, each of them once however often the run is resumed.
 
-    Lines of an arm's "curve" go to the log with its name in front. In the run folder arms.md is the
-    table of all. Says so where an arm that was rewarded for something else is paid less, by the
-    simulator, the more its own rewards are.
+    Lines of an arm's "curve" go to the log with its name in front. In the run folder arms.md says
+    whether the guide helped and has the table of all. Says so where an arm that was rewarded for
+    something else is paid less, by the simulator, the more its own rewards are.
     """
     results: dict[str, dict[str, Any]] = {}
     for name, run in arms.items():
@@ -86,9 +88,51 @@ async def compare_arms(ctx: ArmContext, arms: Mapping[str, ArmRun]) -> dict[str,
                 f"arm {name}: the higher its own reward, the lower what the simulator pays "
                 f"(correlation {result['agreement']:.2f}); the policy may exploit the reward"
             )
+    verdict = guide_verdict(results)
+    if verdict:
+        ctx.say(verdict)
     if ctx.out is not None:
-        (ctx.out / REPORT).write_text("\n".join(arm_table(results)) + "\n")
+        lines = [*([verdict, ""] if verdict else []), *arm_table(results)]
+        (ctx.out / REPORT).write_text("\n".join(lines) + "\n")
     return results
+
+
+def guide_verdict(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Whether the arm "guide" was paid more than "none", and than "shuffled" where there is one, in a
+    sentence or two; "" = there are no such arms. A difference counts where its 95% interval over test
+    games leaves out 0; that is of one training, and says nothing of other seeds.
+    """
+    if not all("return" in results.get(arm, {}) for arm in ("none", "guide")):
+        return ""
+    guide = results["guide"]
+
+    def ahead(other: str) -> tuple[float, float]:
+        """Difference of the mean returns, and half the width of its interval."""
+        errors = (x.get("error", 0.0) for x in (guide, results[other]))
+        return guide["return"] - results[other]["return"], Z * math.hypot(*errors)
+
+    gain, half = ahead("none")
+    if not gain and not half:
+        return (
+            f"Every test game of the arm without the guide and of the one with it was paid {guide['return']:.4g}, so this run "
+            "says nothing of the guide: train for more steps, or take an easier task."
+        )
+    paid = f"({guide['return']:.4g} a test game against {results['none']['return']:.4g})"
+    if abs(gain) <= half:
+        text = f"The guide neither helped nor harmed, as far as these test games show {paid}."
+    elif gain < 0:
+        text = f"The guide harmed {paid}."
+    elif "return" in results.get("shuffled", {}) and ahead("shuffled")[0] <= ahead("shuffled")[1]:
+        text = f"The arm with the guide was paid more {paid}, but what the guide says is not shown to be the reason: "
+        text += (
+            f"the same guidance of other situations was paid {results['shuffled']['return']:.4g}."
+        )
+    else:
+        text = f"The guide helped {paid}."
+    steps = [results[arm].get("env_steps", 0) for arm in ("guide", "none")]
+    if min(steps) < 0.9 * max(steps):
+        text += f" It trained for {steps[0]:,} environment steps and the other for {steps[1]:,}; a search counts."
+    return f"{text} This is one training with one seed: run other seeds before you conclude."
 
 
 def arm_summary(results: Mapping[str, Mapping[str, Any]], guided: str = "guide") -> dict[str, Any]:

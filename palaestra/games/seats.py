@@ -24,7 +24,7 @@ from palaestra.rollout.player import EnginePlayer, Script
 from palaestra.run.context import RunContext
 from palaestra.services.chat.named import client_from_text
 from palaestra.suggest import suggestion_or_all
-from palaestra.tasks.user_code import accepts, load
+from palaestra.tasks.user_code import accepts, load, locate_error
 from palaestra.types import Ask, Completion, Key, Message, Player, Row, Sampling, Segment, rng_of
 
 FORMS = ("policy", "model:DIR", "endpoint:URL", "random", "human", "FILE.py:NAME")
@@ -153,7 +153,11 @@ def _endpoint_player(ctx: RunContext, name: str, sampling: Sampling) -> Seat:
 
 def _text_of(name: str, move: Callable[..., Any]) -> Callable[..., str]:
     def fn(messages: Sequence[Message], rng: np.random.Generator) -> str:
-        text = move(messages, rng)
+        try:
+            text = move(messages, rng)
+        except Exception as error:
+            where = locate_error(error, name.rpartition(":")[0])
+            raise UserError(f"the player {name} failed at {where}") from error
         if not isinstance(text, str):
             raise UserError(f"{name} returned {text!r}; return the reply as text")
         return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -59,6 +60,14 @@ def given_by(need: NeededModel | NeededPlace) -> str:
     return need.given_by
 
 
+def quote(words: str) -> str:
+    """`name=VALUE` or `--flag VALUE` as a shell reads it: a value with brackets in double quotes."""
+    if "(" not in words or '"' in words:
+        return words
+    name, sign, value = re.split(r"([= ])", words, maxsplit=1)
+    return f'{name}{sign}"{value}"'
+
+
 def own_command(
     method: str, needs: Requirements, arguments: Mapping[str, Any], verb: str = "train"
 ) -> str:
@@ -67,7 +76,7 @@ def own_command(
     if needs.columns:
         words.append("--data FILE.jsonl")
     required: list[NeededModel | NeededPlace] = [*needs.models, *needs.places]
-    words += [given_by(need) for need in required if is_required(need, arguments)]
+    words += [quote(given_by(need)) for need in required if is_required(need, arguments)]
     return " ".join([*words, *(["--model DIR"] if needs.policy else [])])
 
 

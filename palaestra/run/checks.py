@@ -87,7 +87,8 @@ async def check_bench(ctx: RunContext) -> None:
         return check_records(ctx, tools, golds=False)
     size = split_size(ctx.bench.tasks, "test")
     if size is not None and size < ctx.plan.evaluate:
-        ctx.say(f"note: {size} problems are held out, so no more are evaluated")
+        held_out = "1 problem is" if size == 1 else f"{size} problems are"
+        ctx.say(f"note: {held_out} held out, so no more are evaluated")
     if ctx.plan.evaluate and (known := caveat(ctx.bench.tasks, ctx.plan.evaluate)):
         ctx.say(f"note: {known}")
         ctx.plan = replace(ctx.plan, labels={**ctx.plan.labels, "caveat": known})

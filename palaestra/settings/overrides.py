@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -38,8 +39,9 @@ SMOKE = {  # a recipe at its smallest, see `make_smallest`
     "tasks": 4,
     "problems": 4,
     "evaluate.new worlds.rounds": 2,
-    "evaluate.scaling.tasks": 4,
 }
+SMOKE_EXAM = 4  # most problems that an exam of such a run asks
+EXAM_SIZE = re.compile(r"evaluate\.[^.]+\.(n|tasks)")
 
 
 def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:
@@ -299,11 +301,18 @@ def change_parts(runnable: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def make_smallest(runnable: Any) -> Any:
-    """A recipe at its smallest: two prompts, two samples; of a pipeline, every part."""
+    """A recipe at its smallest: two prompts, two samples, few problems of each exam; of a pipeline,
+    every part.
+    """
 
     def small(recipe: Any) -> Any:
         known = values.flatten(recipe)
-        for path, given in SMOKE.items():
+        exams = {
+            path: SMOKE_EXAM
+            for path, n in known.items()
+            if EXAM_SIZE.fullmatch(path) and isinstance(n, int) and n > SMOKE_EXAM
+        }
+        for path, given in {**exams, **SMOKE}.items():
             recipe = values.override(recipe, path, given) if path in known else recipe
         return recipe
 

@@ -47,3 +47,6 @@ from .report import (
     StudyTable as StudyTable,
     tell_interval as tell_interval,
 )
+from .training import (
+    trained_prompts as trained_prompts,
+)

@@ -26,25 +26,39 @@ def training_remark(ctx: Any) -> str:
     measured rows are among its training rows, by their prompts. "" = no run is known, or it names no
     problem.
     """
+    learned, known = _training_of(ctx)
+    if isinstance(known, UserError):
+        return f"the run of the model was trained on {learned}, which cannot be read here: {known}"
+    measured = _prompts(ctx.bench.tasks, "test") if known else []
+    if not measured:
+        return f"the run of the model was trained on {learned}" if learned else ""
+    return (
+        f"{sum(p in known for p in measured)} of {len(measured)} rows are among the {len(known)} that the run "
+        f"of the model was trained on ({learned})"
+    )
+
+
+def trained_prompts(ctx: Any) -> frozenset[str]:
+    """The prompts of the rows that the run of the model under study was trained on, as `Item` has them.
+    Empty = not known: no run, no file of rows, or one that cannot be read.
+    """
+    _, known = _training_of(ctx)
+    return frozenset() if isinstance(known, UserError) else frozenset(known)
+
+
+def _training_of(ctx: Any) -> tuple[str, list[str] | UserError]:
+    """The problem that the model's run names, "" = none, and the prompts of its training rows."""
     run = run_of(ctx.model("policy").name)
     config = read_config(run) if run else {}
     learned = next((str(config[n]) for n in PROBLEM if config.get(n)), "")
-    if not learned:
-        return ""
-    measured = _prompts(ctx.bench.tasks, "test")
-    if not config.get("data") or not measured or ctx.open_problem is None:
-        return f"the run of the model was trained on {learned}"
+    if not config.get("data") or ctx.open_problem is None:
+        return learned, []
     named = {n: str(config.get(n, "")) for n in ("data", "test_data", "columns")}
     try:
         bench, _ = ctx.open_problem(named)
-        trained = _prompts(bench.tasks, "train")
+        return learned, _prompts(bench.tasks, "train")
     except UserError as error:
-        return f"the run of the model was trained on {learned}, which cannot be read here: {error}"
-    known = {*trained}
-    return (
-        f"{sum(p in known for p in measured)} of {len(measured)} rows are among the {len(trained)} that the run "
-        f"of the model was trained on ({learned})"
-    )
+        return learned, error
 
 
 def _prompts(tasks: Tasks, split: str) -> list[str]:

@@ -249,7 +249,7 @@ def parse_columns(text: str) -> tuple[Column, ...]:
         elif use not in uses:
             raise UserError(
                 f"--columns {item}: neither side is one of {', '.join((*USES[:12], *MEDIA))}; write e.g. "
-                f"{left}=prompt{suggestion(right, USES)}"
+                f"{left}=prompt, or {left}={META}{right} for any other column{suggestion(right, USES)}"
             )
         known = cuts if path in CUTS else columns
         if use in known:

@@ -133,6 +133,11 @@ class Preflight:
         self.faults.setdefault(name, FaultCount()).count(index)
 
     def _pictures(self, i: int, task: Task) -> None:
+        named = [task.meta.get(name) for form in FORMS for name in form.columns]
+        if any(m.pictures for m in task.prompt):
+            self._count("media", i)
+        elif any(isinstance(x, str) and not x.strip() for x in named):
+            self._count("empty media", i)
         for form in FORMS:
             heard = form.noun == "sound"
             named = (task.meta.get(name) for name in form.columns)
@@ -242,6 +247,10 @@ class Preflight:
                 unseen = repr(self.unseen[noun][:EXCERPT])
                 text = f"{self._of(f.n)} have no {noun}, but text in its column, first {unseen}"
                 yield text, f.first, False, f"write the path of a {noun}'s file, with its ending"
+        if (f := self.faults.get("empty media")) and "media" in self.faults:
+            mend = "the model reads their text alone; where a file is missing, give it or drop the record"
+            text = f"{self._of(f.n)} have an empty text for a picture, video or sound"
+            yield text, f.first, False, mend
         if f := self.faults.get("cut"):
             text = f"{self._of(f.n)} end with the user, after what is imitated"
             yield text, f.first, False, "that last message is left out"

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import palaestra as pl
 import pytest
-from palaestra.control.arms import arm_table
+from palaestra.control.arms import arm_table, guide_verdict
 
 
 class Coin:
@@ -65,6 +65,60 @@ def test_each_arm_runs_once_and_an_exploited_reward_is_said(context, tmp_path):
     table = (tmp_path / "arms.md").read_text()
     assert table.startswith("| arm | return | agreement | env_steps |") and "| a guide | 1.5 | -0.5 | 8 |" in table
     assert arm_table({"x": {"return": 1.0}, "y": {"hits": 2}})[2:] == ["| x | 1 |  |", "| y |  | 2 |"]
+
+
+@pytest.mark.parametrize(
+    ("none", "guide", "shuffled", "said"),
+    [
+        (-200.0, -150.0, None, "The guide helped (-150 a test game against -200)."),
+        (-200.0, -150.0, -190.0, "The guide helped"),
+        (-200.0, -150.0, -149.0, "what the guide says is not shown to be the reason"),
+        (-200.0, -199.0, None, "neither helped nor harmed"),  # the half width is 1.96 * sqrt(2)
+        (-200.0, -197.0, None, "The guide helped"),
+        (-150.0, -200.0, -200.0, "The guide harmed"),
+    ],
+)
+def test_a_report_begins_with_whether_the_guide_helped(context, tmp_path, none, guide, shuffled, said):
+    paid = {"none": none, "guide": guide, "shuffled": shuffled}
+    arms = {k: {"return": x, "error": 1.0} for k, x in paid.items() if x is not None}
+
+    def arm(result):
+        async def run():
+            return result
+
+        return run
+
+    lines = []
+    ctx = context(out=tmp_path)
+    ctx.say = lines.append
+    asyncio.run(pl.control.compare_arms(ctx, {k: arm(x) for k, x in arms.items()}))
+    first, blank, table, *_ = (tmp_path / "arms.md").read_text().splitlines()
+    assert said in first and "one seed" in first and not blank and table.startswith("| arm |")
+    assert first == guide_verdict(arms) == lines[-1]
+
+
+def test_unequal_training_is_said():
+    arms = {
+        "none": {"return": 1.0, "error": 0.1, "env_steps": 8_000},
+        "guide": {"return": 2.0, "error": 0.1, "env_steps": 3_000},
+    }
+    assert "trained for 3,000 environment steps and the other for 8,000" in guide_verdict(arms)
+    assert "environment steps" not in guide_verdict({k: {**x, "env_steps": 5} for k, x in arms.items()})
+
+
+def test_games_that_are_all_paid_alike_say_nothing():
+    floor = {"return": -200.0, "error": 0.0}
+    assert "says nothing of the guide" in guide_verdict({"none": floor, "guide": floor})
+    assert "neither helped nor harmed" in guide_verdict({"none": {**floor, "error": 1.0}, "guide": floor})
+
+
+def test_nothing_is_said_without_a_guide_or_its_comparison():
+    assert (
+        guide_verdict({"guide": {"return": 1.0}})
+        == guide_verdict({"none": {"return": 1.0}, "mra": {"return": 2.0}})
+        == ""
+    )
+    assert guide_verdict({"none": {"return": 1.0}, "guide": {"hits": 2}}) == ""
 
 
 def test_a_summary_begins_with_the_true_returns():

@@ -162,6 +162,14 @@ def test_what_cannot_be_played_is_said(words, message, capsys, tmp_path, monkeyp
     assert message in capsys.readouterr().err
 
 
+def test_a_player_that_fails_is_said_with_its_line(tmp_path, monkeypatch, capsys):
+    """Messages are no dictionaries; the line is that of the player's own file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clever.py").write_text('def move(messages, rng):\n    return messages[-1]["content"]\n')
+    assert main(["play", "kuhn", "--seats", "random,clever.py:move"]) == 2
+    assert "the player clever.py:move failed at clever.py:2: TypeError:" in capsys.readouterr().err
+
+
 def test_the_table_of_the_command(files, capsys, tmp_path):
     words = ["tournament", "tictactoe", "random", f"{files}/moves.py:first", "--n", "2", "--out", str(tmp_path / "t")]
     assert main([*words, "--json"]) == 0

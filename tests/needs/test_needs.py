@@ -1,6 +1,8 @@
 """What a method needs: as data, as words, and checked before a model is loaded."""
 
 import json
+import re
+import shlex
 from types import SimpleNamespace
 
 import palaestra
@@ -10,7 +12,7 @@ from palaestra import catalogue
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Requirements, fits, holds, truth_of
-from palaestra.needs.describe import lines, own_command
+from palaestra.needs.describe import lines, own_command, quote
 from palaestra.needs.rows import template
 from palaestra.run.study import verb_of
 from palaestra.run.unmet import idle_model, is_there, too_few, unjudged, unmet_columns
@@ -56,6 +58,18 @@ def test_the_command_and_the_words_name_all_that_is_required():
     )
     text = "\n".join(lines("m", NEEDS, {"kind": "cue"}))
     assert all(word in text for word in ("hint", "teaches", "that search", "at least 4 tasks", "kl"))
+
+
+def test_a_shell_reads_the_command_that_is_printed():
+    """Brackets outside of quotes are a syntax error of a shell."""
+    needs = pl.needs.Requirements(models=(pl.needs.chat_model("judge", "judge", "judges"),))
+    words = shlex.split(own_command("m", needs, {}), posix=True)
+    assert (
+        words[:3] == ["palaestra", "train", "m"] and "judge=endpoint(url='http://HOST:PORT/v1',model='NAME')" in words
+    )
+    bare = re.sub(r'"[^"]*"', "", own_command("m", needs, {}))
+    assert not {*"()'"} & {*bare}
+    assert quote("--env competition(DIR)") == '--env "competition(DIR)"' and quote("teacher=DIR") == "teacher=DIR"
 
 
 def test_every_method_says_what_it_needs_and_its_examples_are_of_their_types():
@@ -178,7 +192,7 @@ def test_a_column_of_another_name_is_read_as_what_the_method_calls_it(tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text('{"prompt": "2+3", "answer": "5", "rubric": ["short"]}\n')
     assert first_tasks(str(file), 1, "rubric=meta.criteria")[0].meta["criteria"] == ["short"]
-    with pytest.raises(UserError, match="neither side"):
+    with pytest.raises(UserError, match=r"neither side.*or rubric=meta\.criteria for any other column"):
         first_tasks(str(file), 1, "rubric=criteria")
 
 

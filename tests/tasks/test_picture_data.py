@@ -165,6 +165,14 @@ def test_texts_among_pictures_are_told(folder):
     assert not any("picture" in n for n in tasks(folder, rows[0]).notes)
 
 
+def test_empty_texts_among_pictures_are_told(folder):
+    """A row whose picture was forgotten; rows without the column are meant as text."""
+    rows = [{"prompt": f"which {i}?", "answer": "a", "image": x} for i, x in enumerate(("photos/red.png", "", " "))]
+    (note,) = [n for n in tasks(folder, *rows).notes if "picture" in n]
+    assert re.match(r"2 of 4 records have an empty text for a picture, video or sound, e\.g\. .*d\.jsonl:2 ", note)
+    assert not any("picture" in n for n in tasks(folder, *rows[1:]).notes)
+
+
 def test_text_in_a_column_called_image_that_names_no_picture_stays_text(folder):
     made = tasks(folder, {"image": "python:3.11", "prompt": "a?", "answer": "b"}).task("train", 0)
     assert made.meta["image"] == "python:3.11" and not made.prompt[0].pictures

@@ -62,7 +62,15 @@ CARD = pl.Card(
     world="experts",
     needs=pl.needs.Requirements(
         columns=(
-            replace(pl.needs.QUESTION, meaning="what a plan should do, in words"),
+            replace(
+                pl.needs.QUESTION,
+                examples=(
+                    "Say what kind of animal this is.",
+                    "Write the number as a word.",
+                    "Say how big the animal is.",
+                ),
+                meaning="what a plan should do, in words",
+            ),
             pl.needs.NeededColumn(
                 "inputs",
                 "any",

@@ -20,7 +20,8 @@ them does not (their union). The run folder has unsolved.jsonl, the problems of 
 A gain may be a verifier's mistake: items.jsonl has all answers to the problems that were gained.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import palaestra as pl
@@ -82,7 +83,9 @@ class BeyondStart:
             for model, draw in (("base", "first"), ("base", "again"), ("policy", "again"))
         ]
         others = [await self._answers(ctx, name, "first") for name in named]
-        report = self.report(first, again, after, others, power)
+        trained = pl.studies.trained_prompts(ctx)
+        seen = [x["prompt"] in trained for x in after] if trained else []
+        report = self.report(first, again, after, others, power, seen)
         if ctx.out is not None:
             pl.studies.keep_rows(ctx.folder / "unsolved.jsonl", [first[i] for i in unsolved(first)])
         return pl.studies.publish(ctx, report)
@@ -99,8 +102,11 @@ class BeyondStart:
         after: Sequence[pl.studies.Item],
         others: Sequence[Sequence[pl.studies.Item]] = (),
         power: str = "",
+        seen: Sequence[bool] = (),
     ) -> pl.studies.StudyReport:
-        """What the draws show: the start's, its second one, the model's, and those of other starts."""
+        """What the draws show: the start's, its second one, the model's, and those of other starts. `seen`
+        are the problems that the model was trained on, () = not known.
+        """
         n = self.n
         shares = {
             name: pl.studies.right_shares(x) for name, x in (("start", again), ("model", after))
@@ -130,7 +136,9 @@ class BeyondStart:
         return pl.studies.StudyReport(
             study="math-beyond",
             question=self.question,
-            findings=tell(len(first), len(hard), n, expansion, lost, sharper),
+            findings=tell(
+                len(first), len(hard), n, expansion, lost, sharper, tell_seen(seen, shares)
+            ),
             numbers=numbers,
             protocol={
                 "problems": f"{len(first)} of them, {n} answers each at temperature {self.temperature:g}",
@@ -138,7 +146,11 @@ class BeyondStart:
                 "never solved": f"0 of {n} right: the chance is below {bound(n):.2%}, with 95% confidence",
                 "power": power,
             },
-            tables=[*tables_of(again, after, before, now), *starts_table([first, *others])],
+            tables=[
+                right_table(shares, seen),
+                *tables_of(again, after, before, now),
+                *starts_table([first, *others]),
+            ],
             charts=[curves(again, after, n)],
             items=[
                 {
@@ -147,6 +159,7 @@ class BeyondStart:
                     "start": b["right"],
                     "start_tokens": b["tokens"],
                     "unsolved": i in hard,
+                    **({"trained": seen[i]} if seen else {}),
                 }
                 for i, (x, b, a) in enumerate(zip(first, again, after, strict=True))
             ],
@@ -170,10 +183,11 @@ def tell(
     expansion: pl.stats.Interval,
     lost: pl.stats.Interval,
     sharper: pl.stats.Interval,
+    trained: str = "",
 ) -> list[str]:
-    """The findings as sentences, the answer first."""
+    """The findings as sentences, the answer first; `trained` is what `tell_seen` says."""
     points = lambda x: pl.studies.tell_interval(x, signed=True)
-    single = f"one answer is right {points(sharper)} more often"
+    single = f"one answer is right {how_often(sharper)}"
     if not hard:
         answer = (
             f"These problems cannot tell: the start solves all {problems} within {n} answers. Take harder "
@@ -192,7 +206,60 @@ def tell(
         "more than the start drawn again.",
         f"Of the {problems - hard} that it did solve the model never solves {points(lost)} more.",
     ]
-    return [answer, *rest[0 if hard else 1 :][: None if hard < problems else 1]]
+    told = rest[0 if hard else 1 :][: None if hard < problems else 1]
+    return [" ".join(x for x in (answer, trained) if x), *told]
+
+
+def how_often(gain: pl.stats.Interval) -> str:
+    """A difference of shares in words, more often or less."""
+    if gain.mean >= 0:
+        return f"{pl.studies.tell_interval(gain, signed=True)} more often"
+    less = replace(gain, mean=-gain.mean, low=-gain.high, high=-gain.low)
+    return f"{pl.studies.tell_interval(less, signed=True)} less often"
+
+
+def tell_seen(seen: Sequence[bool], shares: Mapping[str, Sequence[float]]) -> str:
+    """How many problems the model was trained on, and what is measured on the others; "" = on none."""
+    if not any(seen):
+        return ""
+    if all(seen):
+        return (
+            "It was trained on all of these problems, so they do not show what it does on others."
+        )
+    others = [i for i, known in enumerate(seen) if not known]
+    gain = pl.stats.paired_share_difference(
+        *([shares[k][i] for i in others] for k in ("start", "model"))
+    )
+    return (
+        f"It was trained on {sum(seen)} of these {len(seen)} problems; on the other {len(others)} one answer "
+        f"is right {how_often(gain)}."
+    )
+
+
+def right_table(
+    shares: Mapping[str, Sequence[float]], seen: Sequence[bool]
+) -> pl.studies.StudyTable:
+    """The share of right answers of the start and of the model: of all problems, of those that the model
+    was trained on, and of the others.
+    """
+    everything = range(len(shares["start"]))
+    kinds = [("all", list(everything))]
+    if seen:
+        kinds += [
+            (name, [i for i in everything if seen[i] == known])
+            for name, known in (("trained on", True), ("not trained on", False))
+        ]
+    rows: list[tuple[str, ...]] = []
+    for name, those in kinds:
+        if not those:
+            continue
+        start, model = ([shares[k][i] for i in those] for k in ("start", "model"))
+        told = [pl.studies.tell_interval(pl.stats.bounded_interval(x)) for x in (start, model)]
+        gain = pl.stats.paired_share_difference(start, model)
+        told.append(pl.studies.tell_interval(gain, signed=True))
+        rows.append((name, str(len(those)), *told))
+    columns = ("problems", "number", "start", "model", "difference")
+    return pl.studies.StudyTable("How often one answer is right", columns, rows)
 
 
 def kinds_table(before: Sequence[float], now: Sequence[float]) -> list[pl.studies.StudyTable]:
@@ -205,7 +272,10 @@ def kinds_table(before: Sequence[float], now: Sequence[float]) -> list[pl.studie
         ("lost", "by the start alone", count(1, 0)),
         ("never", "by neither", count(0, 0)),
     ]
-    note = "The start's second draw, on all problems."
+    note = (
+        "Solved means that at least one of the answers is right, so a problem may count as kept that is solved "
+        "more or less often than before. The start's second draw, on all problems."
+    )
     return [pl.studies.StudyTable("Problems by who solves them", ("", "", "problems"), rows, note)]
 
 
@@ -216,24 +286,48 @@ def tables_of(
     now: Sequence[float],
 ) -> list[pl.studies.StudyTable]:
     """What moved, and how long answers are."""
-    moved = moved_table(after, before, now)
+    moved = moved_table(again, after, before, now)
     return [*kinds_table(before, now), *moved, lengths_table(again, after)]
 
 
 def moved_table(
-    items: Sequence[pl.studies.Item], before: Sequence[float], now: Sequence[float]
+    again: Sequence[pl.studies.Item],
+    after: Sequence[pl.studies.Item],
+    before: Sequence[float],
+    now: Sequence[float],
 ) -> list[pl.studies.StudyTable]:
-    """Which problems were gained and which lost, the first of each; nothing where none was."""
-    rows: list[tuple[str, str, str]] = []
+    """Which problems were gained and which lost, the first of each, with an answer before and after;
+    nothing where none was.
+    """
+    rows: list[tuple[str, ...]] = []
     for kind, outcome in (("gained", (0, 1)), ("lost", (1, 0))):
-        pairs = zip(items, before, now, strict=True)
-        moved = [x for x, a, b in pairs if (a, b) == outcome]
-        rows += [(kind, str(x["id"]), shortened(str(x["prompt"]))) for x in moved[:MOST_SHOWN]]
-    note = f"At most {MOST_SHOWN} of each; items.jsonl has all, with their answers."
-    columns = ("", "problem", "its end")
+        pairs = zip(again, after, before, now, strict=True)
+        moved = [(x, y) for x, y, a, b in pairs if (a, b) == outcome]
+        rows += [
+            (
+                kind,
+                str(y["id"]),
+                shortened(str(y["prompt"])),
+                "" if y["gold"] is None else shortened(str(y["gold"])),
+                shortened(example(x)),
+                shortened(example(y)),
+            )
+            for x, y in moved[:MOST_SHOWN]
+        ]
+    note = (
+        f"At most {MOST_SHOWN} of each. Of the one that solved it the first right answer is shown, of the other its "
+        "first one; items.jsonl has all problems, with all answers of the model."
+    )
+    columns = ("", "problem", "its end", "right answer", "start", "model")
     return (
         [pl.studies.StudyTable("Which were gained and lost", columns, rows, note)] if rows else []
     )
+
+
+def example(item: pl.studies.Item) -> str:
+    """The first right answer, or the first one where none is right."""
+    right = [t for t, r in zip(item["texts"], item["right"], strict=True) if r]
+    return str([*right, *item["texts"]][0])
 
 
 def shortened(prompt: str) -> str:

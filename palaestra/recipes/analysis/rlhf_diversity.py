@@ -209,7 +209,7 @@ def measure(ctx: pl.Context, name: str, items: Sequence[pl.studies.Item]) -> Var
     """Of a model's answers; without a name only what texts alone say."""
     start = ctx.model("base")
     spell: Callable[[str], tuple[int, ...]] = lambda text: tuple(
-        start.tokenizer.encode(text, add_special_tokens=False)
+        start.tokenizer.encode(text, add_special_tokens=False, verbose=False)
     )
     several = [x for x in items if len(x["texts"]) > 1]
     if not several:

@@ -14,7 +14,7 @@ A = r - mean r over the eight: [1, 0 x 6] and a right refinement have 0.75, the 
 over tokens and divided by the longest answer allowed, 0.001 of entropy, no KL. A token that the
 policy would rarely say weighs most, 0.1 p / (p + 0.1)^2; a wrong refinement is pushed down.
 
-    palaestra train critique-grpo --data FILE.jsonl critic=endpoint(url='http://HOST:PORT/v1',model='m')
+    palaestra train critique-grpo --data FILE.jsonl critic="endpoint(url='http://HOST:PORT/v1',model='m')"
 
 `critic` sees the question, the reference answer and the attempt; it is the policy as it is, unless an
 endpoint or the folder of a frozen model is named. `kind` "verdict" says only that the attempt is

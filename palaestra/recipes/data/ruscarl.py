@@ -16,7 +16,13 @@ before the update are taken there, so the ratio begins at 1 and nothing corrects
 it, and "scaffolded" trains on that prompt. GRPO with the standard deviation (ddof 1), mean over
 tokens, two minibatches, 0.001 of KL (k3) to the start; temperature 0.7, top-p 0.8, top-k 20.
 
-    palaestra train ruscarl --data FILE.jsonl judge=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train ruscarl --data FILE.jsonl judge="endpoint(url='http://HOST:PORT/v1',model='NAME')"
+
+Rows that keep a criterion beside its points, as HealthBench has them, are read with `--columns rows.py:row`:
+
+    def row(r):
+        each = r["rubrics"]  # [{"criterion": "It names the river.", "points": 5}, ...]
+        return {"prompt": r["prompt"], "criteria": [x["criterion"] for x in each], "points": [x["points"] for x in each]}
 
 `judge` is asked about each criterion by itself, as its rubric, and a verdict of a half or more means
 met; no `answer` is read. Without a judge (`--anyway`) the problem's own reward counts, which may check

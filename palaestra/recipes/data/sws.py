@@ -18,7 +18,7 @@ problem a domain.
 `writer` is a language model that writes the problems, with the answer on which most of 8 solutions of
 `solver` agree (the same model by default), and `judge` may rate them:
 
-    palaestra train sws --data FILE writer=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train sws --data FILE writer="endpoint(url='http://HOST:PORT/v1',model='NAME')"
 
 Without one further problems of the weak domains stand in: those that the task's source writes, or records of
 the file behind the first `seeds`. Concepts are the column `concepts`, a list or texts parted by semicolons, else

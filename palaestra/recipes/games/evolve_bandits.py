@@ -21,6 +21,13 @@ LinUCB teaches. `view` is what the model sees of the past: each pull ("history")
 these with the bonus of UCB, which is the algorithm's support during inference ("guide"). `shots` decisions of the teacher
 are shown before each question: with `--steps 0` that is distillation in context alone.
 
+The run's own held-out numbers are mean rewards of further games, of as many turns as the environment says: with
+`--evaluate 0` the exam alone is played. A name needs few tokens, so `--max-tokens 16` makes games of a model that goes
+on writing shorter. A log with a column for each thing that is known is read with `--columns rows.py:row`:
+
+    def row(r):
+        return {"context": {"device": r["device"]}, "arm": r["subject"], "reward": float(r["opened"])}
+
 A reply that names no arm pulls one at random, as in the paper: that explores, so look at "unread" beside the regret.
 
 On the built-in bandits, of 3 arms and 20 turns, the small model, which at first names no arm, comes from a regret of 7.1 to 3.4

@@ -11,8 +11,8 @@ says so, a model that is shown which object is meant, on turns with a question a
 the reward and never the agent. PPO with a value head, GAE over all tokens, each turn paid at its end.
 
     palaestra train ask-to-act --data rooms.jsonl --model DIR [shown=80]
-    palaestra train ask-to-act --data rooms.jsonl --model DIR user=DIR|endpoint(...) judge=endpoint(...)
-    palaestra train ask-to-act --env FILE.py:CLASS --model DIR user=endpoint(...) judge=endpoint(...)
+    palaestra train ask-to-act --data rooms.jsonl --model DIR user=DIR|endpoint(...) judge="endpoint(...)"
+    palaestra train ask-to-act --env FILE.py:CLASS --model DIR user="endpoint(...)" judge="endpoint(...)"
 
 A row has `prompt` ("bring the cup to the door"), `objects`
 (a list of {"name", "place", and attributes of yours, e.g. "colour", "size"}), `wanted` (the name of the

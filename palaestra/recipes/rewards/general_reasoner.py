@@ -17,7 +17,7 @@ verifier's thoughts passes; the last 1,024 tokens of prompt and response are sea
 need a line break behind the answer there. The released terms `kl` (1e-4) and `entropy` (1e-3) are
 off by default: they move nothing at this scale. The verifier is the user's, an endpoint or a folder:
 
-    palaestra train general-reasoner --data F verifier=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train general-reasoner --data F verifier="endpoint(url='http://HOST:PORT/v1',model='NAME')"
 """
 
 import asyncio

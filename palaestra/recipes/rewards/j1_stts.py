@@ -17,7 +17,7 @@ those with a doubt and the right last verdict are imitated. They lie in
 RUN/sft/written/demonstration.jsonl. Without a writer the run is step 2 alone. Step 3 is the evaluation
 `scaling` on held-out pairs, before and after training:
 
-    palaestra train j1-stts --data PAIRS writer=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train j1-stts --data PAIRS writer="endpoint(url='http://HOST:PORT/v1',model='NAME')"
 
 Only a verdict on the last line counts, behind any thinking. Longer thinking may merely flip verdicts:
 `corrected` and `spoilt` are the shares that change from wrong to right and back between the fewest and

@@ -20,7 +20,7 @@ I to N, and the prompt says them in one of three patterns (a list, a sentence, a
 example). With `writer`, a language model, the whole prompt is written anew in its words; it stays where
 every number and word of the constraints is in it, else the pattern's prompt does.
 
-    palaestra train muldimif --data FILE expand=4 [writer=endpoint(url='http://HOST:PORT/v1',model='NAME')]
+    palaestra train muldimif --data FILE expand=4 [writer="endpoint(url='http://HOST:PORT/v1',model='NAME')"]
 """
 
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ terms; it sees the prompt alone, and a keyword must stand there. The first model
 others name. A record on whose keys they do not agree is not trained on. The keys lie in
 RUN/written/keys.jsonl to be read and corrected, and train as --data of another run:
 
-    palaestra train raiden-r1 --data FILE miner=endpoint(url='http://HOST:PORT/v1',model='A') second=DIR
+    palaestra train raiden-r1 --data FILE miner="endpoint(url='http://HOST:PORT/v1',model='A')" second=DIR
 
 Only the text behind </think> is searched. w is unknown: 0.5 here. The validator
 is data, not code, so nothing that a model wrote is run.

@@ -14,7 +14,7 @@ and `palaestra.judges.audit.judge_agreement` for precision and kappa. Inflation 
 several evaluations is hacking: stop. The judge sees the last line alone (`last_line`), defused, for
 text that argues is what fools it. Another judge is given as `judge`:
 
-    palaestra train self-rewarding --data F [judge=endpoint(url='http://HOST:PORT/v1',model='NAME')]
+    palaestra train self-rewarding --data F [judge="endpoint(url='http://HOST:PORT/v1',model='NAME')"]
 
 The file needs prompts alone; with answers, or `--reward`, the audit is there too.
 """

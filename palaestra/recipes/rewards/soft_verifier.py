@@ -15,7 +15,7 @@ defused. Openers such as ":" or "Thought process:" are known to be accepted by g
 (arXiv:2507.08794): audit yours with `palaestra.judges.audit.attack_reward`. The verifier is the
 user's:
 
-    palaestra train soft-verifier --data F verifier=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train soft-verifier --data F verifier="endpoint(url='http://HOST:PORT/v1',model='NAME')"
 
 An endpoint has to show log-probabilities for the soft forms; a folder is loaded as a frozen model.
 One of one's own is distilled from a grader's labels by `Verdicts`, `Imitate` and `Imitation`

@@ -79,12 +79,49 @@ def test_the_page_says_which_problems_moved_and_how_long_answers_are():
     first = [(0, 0), (1, 1), (1, 0)]
     tables = {t.title: t for t in report(first, first, [(1, 0), (0, 0), (1, 0)]).tables}
     assert [tuple(r)[:2] for r in tables["Which were gained and lost"].rows] == [("gained", "0"), ("lost", "1")]
+    assert tuple(tables["Which were gained and lost"].rows[0])[3:] == ("1", "t", "t")
     assert [tuple(r) for r in tables["How long the answers are"].rows] == [
         ("start", "5.0", "6.0", "3 of 6"),
         ("model", "4.7", "6.0", "4 of 6"),
     ]
     assert "Which were gained and lost" not in {t.title for t in report(first, first, first).tables}
     assert len(beyond.shortened("a\n" * 300)) == 203 and beyond.shortened(" a\n b ") == "a b"
+
+
+def test_an_example_is_a_right_answer_where_there_is_one():
+    assert beyond.example({"texts": ["a", "b"], "right": [False, True]}) == "b"
+    assert beyond.example({"texts": ["a", "b"], "right": [False, False]}) == "a"
+
+
+def seen_report(seen):
+    """Two problems of which the model learned one: 0 to 1 of 2 answers there, and 1 to 1 on the other."""
+    first, after = items((0, 0), (1, 0)), items((1, 0), (1, 0))
+    return beyond.BeyondStart(n=2).report(first, first, after, seen=seen)
+
+
+def test_problems_that_the_model_was_trained_on_stand_apart():
+    report = seen_report([True, False])
+    assert "trained on 1 of these 2 problems; on the other 1 one answer is right +0.0 points" in report.findings[0]
+    table = next(t for t in report.tables if t.title == "How often one answer is right")
+    assert [(r[0], r[1], r[2].split()[0], r[3].split()[0], r[4].split()[0]) for r in table.rows] == [
+        ("all", "2", "25.0%", "50.0%", "+25.0"),
+        ("trained on", "1", "0.0%", "50.0%", "+50.0"),
+        ("not trained on", "1", "50.0%", "50.0%", "+0.0"),
+    ]
+    assert [x["trained"] for x in report.items] == [True, False]
+
+
+def test_a_loss_is_said_without_a_minus_sign():
+    assert (
+        beyond.how_often(pl.stats.Interval(mean=-0.25, low=-0.4, high=0.1, n=8))
+        == "+25.0 points (−10.0 to +40.0) less often"
+    )
+
+
+def test_nothing_is_said_of_training_that_is_not_known_or_had_other_problems():
+    assert "trained" not in " ".join(seen_report([]).findings + seen_report([False, False]).findings)
+    assert "trained on all of these" in seen_report([True, True]).findings[0]
+    assert len(seen_report([]).tables[0].rows) == 1
 
 
 def test_several_starts_have_a_union_and_an_intersection():

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -183,3 +184,16 @@ def test_arms_differ_in_the_exam_alone():
     assert EXPERIMENT.budget["forwards"] == exam.tasks * exam.forwards
     for arm, constants in EXPERIMENT.constants.items():
         assert len(EXPERIMENT.settings_of(arm)) == len(next(iter(constants.values())))
+
+
+def test_answers_are_kept_beside_those_of_each_agent_alone(agents, tmp_path):
+    """The agents have the same weights here, so alone they say the same."""
+    agents.out, lines = tmp_path, []
+    agents.say = lines.append
+    found = run(agents, tasks=2, forwards=300)
+    kept = [json.loads(x) for x in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert len(kept) == 2 and np.mean([x["target"] for x in kept]) == pytest.approx(found["target"])
+    for x in kept:
+        assert list(x["alone"]) == list(toy.AGENTS) and len({a["text"] for a in x["alone"].values()}) == 1
+        assert sum(x["chosen_by"].values()) == pytest.approx(1.0)
+    assert f"target {found['target']:.3g}; each agent alone" in lines[-1]

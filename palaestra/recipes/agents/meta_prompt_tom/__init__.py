@@ -15,7 +15,7 @@ same where two traits are exchanged, so each trait counts on its own too. Where 
 term is |volume(v)|.
 
     palaestra train meta-prompt-tom --data edits.jsonl --model DIR judge=DIR read=odds
-    palaestra train meta-prompt-tom --data edits.jsonl --model DIR judge=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train meta-prompt-tom --data edits.jsonl --model DIR judge="endpoint(url='http://HOST:PORT/v1',model='NAME')"
 
 `edits.jsonl` has a request (`prompt`) and the text that a person made of its draft (`edited`) in each row;
 rows with `accepted` false do not count. h is that of training rows, and texts are written for held-out

@@ -15,7 +15,7 @@ Favourable intervals of descriptors are drafted once by a language model (`guide
 (`intervals=FILE.json`, {"MolWt": [100, 450]}); without both they are where nine tenths of the training
 molecules with the favourable answer lie. `intervals=bbbp` are the authors' for the blood-brain barrier.
 
-    palaestra train attrilens-mol --data molecules.csv --model DIR [guide=endpoint(url='http://HOST:PORT/v1',model='NAME')]
+    palaestra train attrilens-mol --data molecules.csv --model DIR [guide="endpoint(url='http://HOST:PORT/v1',model='NAME')"]
 
 The file is any table with a column of SMILES and one of the property: see "Your molecules" in
 docs/environments.md. Rows of a prompt, an answer and `smiles` do too.

@@ -21,8 +21,8 @@ demanded where a teacher or the graph writes chains that end so, and with cold=F
 A = (0.5, -0.5, -0.5, 0.5). (arXiv:2509.15279, whose loss has neither ratio nor clip, which are 1 on-policy;
 numbers of tries and of answers, and the form, are ours.)
 
-    palaestra train fleming-r1 graph=FACTS.tsv --model DIR teacher=endpoint(url='http://HOST:PORT/v1',model='NAME')
-    palaestra train fleming-r1 --data QUESTIONS.jsonl --model DIR [checker=endpoint(...)]
+    palaestra train fleming-r1 graph=FACTS.tsv --model DIR teacher="endpoint(url='http://HOST:PORT/v1',model='NAME')"
+    palaestra train fleming-r1 --data QUESTIONS.jsonl --model DIR [checker="endpoint(...)"]
 
 A graph is a file of lines head<TAB>relation<TAB>tail; with `questions=QUESTIONS.jsonl` questions of people
 join those made of it. `mine=False` draws the second stage at random, the control. Labels that are wrong

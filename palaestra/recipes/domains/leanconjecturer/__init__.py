@@ -18,7 +18,7 @@ false, and a prover learns from the rest by GRPO with the checker's verdict as i
 3. GRPO: a whole proof, a tactic a line, earns 1 where the kernel accepts it from the statement alone, with no hole and
    no axiom but those allowed, else 0. `all_zero` is the share of groups without a proof, of which nothing is learned.
 
-    palaestra train leanconjecturer --data seeds.jsonl --model DIR guide=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train leanconjecturer --data seeds.jsonl --model DIR guide="endpoint(url='http://HOST:PORT/v1',model='NAME')"
     palaestra train leanconjecturer --data seeds.jsonl kernel=coq imports=Arith,Lia --model DIR
 
 `seeds.jsonl` has a statement in `prompt` (of a file with `theorem` alone: --columns theorem=prompt), and where there

@@ -23,7 +23,7 @@ property, and is paid for the principles and groups that RDKit confirms (arXiv:2
                    hindrance and flexibility: there are some, and RDKit confirms every one
        structure   groups, rings and atoms that are named: RDKit finds every one
 
-    palaestra train mppreasoner --data molecules.csv --model DIR teacher=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train mppreasoner --data molecules.csv --model DIR teacher="endpoint(url='http://HOST:PORT/v1',model='NAME')"
     palaestra train mppreasoner --data rows.jsonl --model DIR picture=384
 
 `molecules.csv` is any table with a column of SMILES and one of a property with two classes, or of numbers; rows of

@@ -7,7 +7,7 @@ stages:
     rl         GRPO on the rewrites: R = (P + U) / 2 (`privacy`), where the attacker is the model itself, as it
                is now, at temperature 0.7
 
-    palaestra train agentstealth --data profiles.jsonl --model DIR teacher=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train agentstealth --data profiles.jsonl --model DIR teacher="endpoint(url='http://HOST:PORT/v1',model='NAME')"
     palaestra train agentstealth --data profiles.jsonl --model DIR rounds=0      (rl alone)
     palaestra train agentstealth --data profiles.jsonl --model DIR attacker=DIR2 judge=DIR3 floor=0.5
 

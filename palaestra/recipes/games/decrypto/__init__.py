@@ -14,7 +14,7 @@ the model is asked at turns that were played:
 
     palaestra study decrypto --model DIR --task decrypto
     palaestra study decrypto --model DIR --task "decrypto(words='mine.txt',vectors='glove.txt')"
-    palaestra study decrypto --model DIR --task decrypto partner=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra study decrypto --model DIR --task decrypto partner="endpoint(url='http://HOST:PORT/v1',model='NAME')"
     palaestra play decrypto --model DIR --seats human,policy,policy
 
 `mine.txt` has a keyword in each line, and after a colon words that go with it ("fire: flame heat smoke").

@@ -12,7 +12,7 @@ nothing is trained (arXiv:2505.07215).
                sides behind the tree, and takes the most visited move
     score      the mean over games of the share of plays that the model wins
 
-    palaestra study gg-bench --model DIR writer=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra study gg-bench --model DIR writer="endpoint(url='http://HOST:PORT/v1',model='NAME')"
     palaestra study gg-bench --model DIR --task "written-games(file='games.jsonl')"
     palaestra play "written-games(file='games.jsonl')" --seats human,policy --model DIR
 

@@ -13,7 +13,7 @@ with:
              grounding      to the legal action that is named, else the most similar one, else one at random
 
     palaestra study llm-coordination --model DIR --task collab-escape
-    palaestra study llm-coordination --model DIR --task collab-capture partner=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra study llm-coordination --model DIR --task collab-capture partner="endpoint(url='http://HOST:PORT/v1',model='NAME')"
     palaestra study llm-coordination --model DIR --task "spiel:hanabi(players=2)" games=4
     palaestra study llm-coordination --model DIR questions=FILE.jsonl games=0
     palaestra study llm-coordination --model DIR --env FILE.py:CLASS

@@ -10,7 +10,7 @@ trained (arXiv:2505.08459).
                   else           argmax_s net(s, t) over the whole space, or where that is below 1/2 the meta strategy
 
     palaestra train sap
-    palaestra train sap recogniser=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train sap recogniser="endpoint(url='http://HOST:PORT/v1',model='NAME')"
     palaestra train sap --env game.py:Game --model DIR strategies=mine.jsonl
 
 In a game of yours with two seats a model plays each side by the text of a strategy, and reads from the

@@ -13,6 +13,8 @@ or `target`: a function in a file, a verifier, a judge. A budget counts forwards
 has read or sampled, prompts left out. Without agents three fine-tunes of the embedded model are made
 first (`toy.py`), and a target that wants something of each.
 
+answers.jsonl in the run folder has every answer, its target, and the greedy answer of each agent alone.
+
 Deviations: candidates are the nucleus of .95, at most four; ends of texts that are known are not
 made again; a target that compares with the gold answer sees it while it decodes, a search with an
 oracle.
@@ -58,8 +60,6 @@ CARD = pl.Card(
     use="It helps where a reward judges whole texts, no one model meets it, and many forwards an "
     "answer are affordable; it trains nothing, so every answer pays the search again.",
     lacks=(
-        "The decoded answers are not written to a file: a run gives the mean reward and what "
-        "each agent chose.",
         "Agents need the vocabulary of the run's own model; others are refused.",
         "Judges of the paper's size and its comparison by GPT-4 were not run.",
     ),

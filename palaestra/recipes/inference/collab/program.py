@@ -3,6 +3,7 @@ with.
 """
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,8 @@ class ControlledDecoding:
     """A program: answers held-out problems by one way to decode with the models `agents`.
 
     Its summary has the mean of the target and of its parts, forwards a problem, nats a token under
-    the run's own model, the share of tokens that each agent chose, and searches a problem.
+    the run's own model, the share of tokens that each agent chose, and searches a problem. In the
+    run folder answers.jsonl has each answer, beside the greedy one of each agent alone.
 
     Args:
         method: `collab` as above, with one agent controlled decoding by it alone; `best of n` takes
@@ -73,6 +75,8 @@ class ControlledDecoding:
         searches = float(np.mean([a.searches for a in answers]))
         target = float(np.mean([r.total for r in judged]))
         ctx.log({"target": target, "searches": searches, "chosen_by": chosen})
+        if ctx.out is not None:
+            await self._keep(ctx, places, answers, judged)
         return {
             "target": target,
             **{name: float(np.mean([r.parts[name] for r in judged])) for name in judged[0].parts},
@@ -83,6 +87,43 @@ class ControlledDecoding:
             "searches": searches,
             "sampled_tokens": 0,
         }
+
+    async def _keep(
+        self,
+        ctx: pl.Context,
+        places: Sequence["ProblemInRun"],
+        answers: Sequence[SignedAnswer],
+        judged: Sequence[pl.Reward],
+    ) -> None:
+        """Writes answers.jsonl, and says what each agent is worth alone; these answers are in no budget."""
+        lines: list[dict[str, Any]] = []
+        for place, answer, reward in zip(places, answers, judged, strict=True):
+            alone = dict[str, Any]()
+            for name in self.agents:
+                free = ProblemInRun(ctx, place.task, place.task, Spending(0), self)
+                own = await greedy(free, name)
+                worth = await free.reward(own.ids, place.task)
+                alone[name] = {"text": ctx.decode(own.ids), "target": worth.total}
+            by = [self.agents[j] for j in answer.by if j >= 0]
+            lines.append(
+                {
+                    "id": place.task.id,
+                    "prompt": "\n".join(m.shown for m in place.task.prompt),
+                    "text": ctx.decode(answer.ids),
+                    "target": reward.total,
+                    "chosen_by": {name: by.count(name) / len(by) for name in self.agents if by},
+                    "alone": alone,
+                }
+            )
+        text = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in lines)
+        (ctx.folder / "answers.jsonl").write_text(text, encoding="utf-8")
+        mean = lambda values: float(np.mean(list(values)))
+        each = ", ".join(
+            f"{name} {mean(x['alone'][name]['target'] for x in lines):.3g}" for name in self.agents
+        )
+        ctx.say(
+            f"target {mean(x['target'] for x in lines):.3g}; each agent alone, greedily: {each}"
+        )
 
     def _check(self, ctx: pl.Context) -> None:
         """Raises UserError where the agents cannot go on from one another's tokens, or where nobody

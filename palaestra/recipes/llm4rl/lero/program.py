@@ -100,6 +100,11 @@ class EvolveGuidance:
             if isinstance(self.sim, pl.control.SeenWhole):
                 arms["oracle"] = train.arm(best, total, sim=self.sim.whole)
         results = await pl.control.compare_arms(ctx, arms)
+        if search.asks and search.invalid == search.asks:
+            ctx.say(
+                f"all {search.asks} candidates are random ones, as the model wrote none without a fault: the guide's "
+                "arm says nothing of the model's words"
+            )
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         guide = results["guide"]
         ctx.log({"arm": "guide", "relabelled": guide["relabelled"], "return": guide["return"]})
@@ -239,6 +244,7 @@ class CandidateSearch:
             except pl.Fault as fault:
                 if fault.cause != "chat-format":
                     raise
+                self.ctx.say(f"generation {g + 1}: {fault}")
                 return None
             return reply.model_dump()
 

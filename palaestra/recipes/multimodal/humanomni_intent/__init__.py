@@ -9,7 +9,7 @@ much of the reference the context covers, and one fifth for each of five questio
 is a mean over tokens, clipped at 0.2, with k3 KL whose weight falls from 0.04 to 0.01 in the first half of a run.
 Accuracy goes by `problem_type`: multiple choice, numerical, ocr, regression, yes/no, multi-label, free-form.
 
-    palaestra train humanomni-intent --data scenes.jsonl --model DIR judge=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train humanomni-intent --data scenes.jsonl --model DIR judge="endpoint(url='http://HOST:PORT/v1',model='NAME')"
 
 A row is {"image": "1.png", "audio": "1.wav", "prompt": "What is meant? A praise B irony", "answer": "B",
 "problem_type": "multiple choice", "context": "She smiles, and her voice falls."}; with a column `options` the answer may

@@ -19,7 +19,7 @@ A batch of prompts is met `rounds` times in a row. Each step is one interaction:
 (arXiv:2310.16271. The abstract has the cycle; the gate, the constants and the loss are inferred.) The judge
 is a model folder or an endpoint, of which the text alone is read:
 
-    palaestra train cyclealign --data prompts.jsonl judge=endpoint(url='http://HOST:PORT/v1',model='NAME')
+    palaestra train cyclealign --data prompts.jsonl judge="endpoint(url='http://HOST:PORT/v1',model='NAME')"
     palaestra train cyclealign --data prompts.jsonl judge=DIR read=letters
 
 `read=letters` is for a small local model that does not write an order: it is asked for the best

@@ -9,7 +9,7 @@ prompt, response and right) are reflected on (arXiv:2508.21476). The rules lie i
 RUN/written/rules.txt. Every role is the judge's model unless another one is given, and the judge is by
 default a frozen copy of the start:
 
-    palaestra train creative-writing --data F judge=endpoint(url='http://HOST:PORT/v1',model='A') writer=DIR labelled=L
+    palaestra train creative-writing --data F judge="endpoint(url='http://HOST:PORT/v1',model='A')" writer=DIR labelled=L
 
 A verdict that cannot be read and an empty reply are worth 0, a judge that fails
 leaves the reply unscored. A binary verdict on four samples is often the same for all: such a group
