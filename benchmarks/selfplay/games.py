@@ -114,7 +114,7 @@ class DealsOfSeed(AdaptedTasks):
     seed: int = 0
 
     def task(self, split: str, index: int) -> Task:
-        return super().task(split, DEALS * self.seed + index)
+        return super().task(split, DEALS * (1 + self.seed) + index)
 
 
 def register(game: str, seed: int) -> str:
