@@ -291,14 +291,17 @@ def cells_of(
 ) -> list[tuple[str, str, float, float]]:
     """Name, arm, flips and rate of each cell of a block."""
     if tuning:
-        flips = DECLARED["tuning flips"]
+        grid: list[float] = DECLARED["rates"]
         return [
-            (f"{length}/{arm}/{rate:g}/{seed}", arm, flips, rate)
-            for arm, rate in product(LOSSES, DECLARED["rates"])
+            (f"{length}/{arm}/{rate:g}/{seed}", arm, float(DECLARED["tuning flips"]), rate)
+            for arm in LOSSES
+            for rate in grid
         ]
+    shares: list[float] = DECLARED["flips"]
     return [
         (f"{length}/{arm}/{flips:g}/{seed}", arm, flips, rates[arm])
-        for flips, arm in product(DECLARED["flips"], LOSSES)
+        for flips in shares
+        for arm in LOSSES
     ]
 
 
