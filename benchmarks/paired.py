@@ -71,14 +71,18 @@ def of_values(values: Sequence[float], sign: str = "") -> str:
 def summed_up(
     name: str, gains: Mapping[str, Sequence[float]], said: Mapping[str, str], needed: int, unit: str
 ) -> str:
-    """One sentence on arms less one of them, or the start: the largest difference first."""
+    """One sentence on the differences of arms to one of them, or to the start: the largest first."""
     means = {arm: sum(g) / len(g) for arm, g in gains.items() if g}
     ordered = sorted(means, key=lambda arm: -means[arm])
     if any(x.startswith("trial") for x in said.values()):
         n = min(len(gains[arm]) for arm in ordered) if ordered else 0
         told = ", ".join(f"{arm} {means[arm]:+.3f}" for arm in ordered)
-        return f"Less {name}, a trial of {n} of {needed} {unit}: {told}."
+        return f"Compared with {name}, a trial of {n} of {needed} {unit}: {told}."
     groups = dict[str, list[str]]()
     for arm in ordered:
         groups.setdefault(said[arm], []).append(f"{arm} {means[arm]:+.3f}")
-    return f"Less {name}: " + "; ".join(f"{v}: {', '.join(a)}" for v, a in groups.items()) + "."
+    return (
+        f"Compared with {name}: "
+        + "; ".join(f"{v}: {', '.join(a)}" for v, a in groups.items())
+        + "."
+    )

@@ -37,7 +37,7 @@ def test_one_missing_value_makes_all_a_trial():
     said = paired.verdicts({"a": [1.0, 1.1, 1.0], "b": [1.0, 1.1]}, 3, "more", "less", 0.1, "seeds")
     assert said == {"a": "trial: 3 of 3 seeds", "b": "trial: 2 of 3 seeds"}
     text = paired.summed_up("x", {"a": [1.0, 1.1, 1.0], "b": [1.0, 1.2]}, said, 3, "seeds")
-    assert text == "Less x, a trial of 2 of 3 seeds: b +1.100, a +1.033."
+    assert text == "Compared with x, a trial of 2 of 3 seeds: b +1.100, a +1.033."
 
 
 def test_a_correction_over_more_arms_asks_for_more():
