@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.losses.study import DECLARED, LENGTHS, LOSSES, best_rates
+from benchmarks.paired import gains_over, of_values, summed_up, verdicts
 from palaestra.markdown import fill_marks, table
-from palaestra.stats import Interval, mean_interval, standard_error, t_cdf
 
 HERE = Path(__file__).parent
 PAGE = Path("docs/losses.md")
 BASE, CONTROL = "dpo", "imitation"
-LEVEL = 0.05
-Values = Mapping[tuple[str, int], float]  # by length and seed
+UNIT = "blocks"  # a seed at a length
 
 
 def column(results: Mapping[str, Any], arm: str, flips: float, of: str = "greedy") -> dict[tuple[str, int], float]:  # fmt: skip
@@ -36,74 +33,21 @@ def starts(results: Mapping[str, Any], of: str = "greedy") -> dict[tuple[str, in
     return {(a, int(n)): x for (a, n), x in each.items() if int(n) in DECLARED["seeds"]}
 
 
-def p_of(gains: Sequence[float]) -> float:
-    """Two-sided p of the paired t test; 1 where there are fewer than two pairs, or all are equal to 0."""
-    if len(gains) < 2:
-        return 1.0
-    mean = sum(gains) / len(gains)
-    error = standard_error(np.asarray(gains))
-    if error == 0:
-        return 1.0 if mean == 0 else 0.0
-    return 2 * (1 - t_cdf(abs(mean) / error, len(gains) - 1))
-
-
-def holm(p_by: Mapping[str, float], level: float = LEVEL) -> dict[str, bool]:
-    """Which hypotheses Holm's step-down procedure rejects."""
-    rejected, going = dict[str, bool](), True
-    for i, (name, p) in enumerate(sorted(p_by.items(), key=lambda x: x[1])):
-        going = going and p <= level / (len(p_by) - i)
-        rejected[name] = going
-    return rejected
-
-
-def gains_over(one: Values, other: Values) -> list[float]:
-    """`one` less `other`, block by block."""
-    return [one[at] - other[at] for at in sorted(one.keys() & other.keys())]
-
-
-def verdicts(each: Mapping[str, Sequence[float]], blocks: int, up: str, down: str) -> dict[str, str]:  # fmt: skip
-    """What the declared rule says of arms, by their differences."""
-    complete = {arm: gains for arm, gains in each.items() if len(gains) >= blocks}
-    # a partial family has no verdict: Holm's correction is over all of it
-    sure = holm({arm: p_of(gains) for arm, gains in complete.items()}) if len(complete) == len(each) else {}  # fmt: skip
-    said = dict[str, str]()
-    for arm, gains in each.items():
-        if len(complete) < len(each):
-            said[arm] = f"trial: {len(gains)} of {blocks} blocks"
-            continue
-        x = mean_interval(gains)
-        if sure[arm]:
-            said[arm] = up if x.mean > 0 else down
-        elif max(-x.low, x.high) < DECLARED["matters"]:
-            said[arm] = "no difference that matters"
-        else:
-            said[arm] = "not decided"
-    return said
-
-
-def written(x: Interval, sign: str = "") -> str:
-    whole = f"{x.mean:{sign}.3f}"
-    return f"{whole} [{x.low:{sign}.3f}, {x.high:{sign}.3f}]" if x.n > 1 else whole
-
-
-def of_values(values: Sequence[float], sign: str = "") -> str:
-    return written(mean_interval(list(values)), sign) if values else "not run"
-
-
 def blocks_declared() -> int:
     return len(DECLARED["seeds"]) * len(LENGTHS)
 
 
+def of_arms(gains: Mapping[str, Sequence[float]], up: str, down: str) -> dict[str, str]:
+    return verdicts(gains, blocks_declared(), up, down, DECLARED["matters"], UNIT)
+
+
 def arms_table(results: Mapping[str, Any], flips: float) -> str:
     """Arms at a share of flipped labels: both rates, and the differences that decide."""
-    base, begun, blocks = column(results, BASE, flips), starts(results), blocks_declared()
+    base, begun = column(results, BASE, flips), starts(results)
     each = {arm: column(results, arm, flips) for arm in LOSSES}
     to_base = {arm: gains_over(x, base) for arm, x in each.items() if arm != BASE}
     to_start = {arm: gains_over(x, begun) for arm, x in each.items()}
-    beside, above = (
-        verdicts(to_base, blocks, "better", "worse"),
-        verdicts(to_start, blocks, "above", "below"),
-    )
+    beside, above = of_arms(to_base, "better", "worse"), of_arms(to_start, "above", "below")
     rows = list[Sequence[str]]()
     for arm, values in each.items():
         if not values:
@@ -187,26 +131,12 @@ def conclusions(results: Mapping[str, Any]) -> str:
             continue
         to_base = {arm: gains_over(x, base) for arm, x in each.items() if arm != BASE}
         to_start = {arm: gains_over(x, begun) for arm, x in each.items()}
+        above, beside = of_arms(to_start, "above", "below"), of_arms(to_base, "better", "worse")
         lines.append(
-            f"- **{flips:.0%} flipped labels.** "
-            f"{against('the start', to_start, verdicts(to_start, blocks, 'above', 'below'))} "
-            f"{against(BASE, to_base, verdicts(to_base, blocks, 'better', 'worse'))}"
+            f"- **{flips:.0%} flipped labels.** {summed_up('the start', to_start, above, blocks, UNIT)} "
+            f"{summed_up(BASE, to_base, beside, blocks, UNIT)}"
         )
     return "\n".join(lines)
-
-
-def against(name: str, gains: Mapping[str, Sequence[float]], said: Mapping[str, str]) -> str:
-    """One sentence on the arms beside one of them, or the start."""
-    means = {arm: sum(g) / len(g) for arm, g in gains.items() if g}
-    ordered = sorted(means, key=lambda arm: -means[arm])
-    if any(x.startswith("trial") for x in said.values()):
-        n = min(len(gains[arm]) for arm in ordered)
-        told = ", ".join(f"{arm} {means[arm]:+.3f}" for arm in ordered)
-        return f"Less {name}, a trial of {n} of {blocks_declared()} blocks: {told}."
-    groups = dict[str, list[str]]()
-    for arm in ordered:
-        groups.setdefault(said[arm], []).append(f"{arm} {means[arm]:+.3f}")
-    return f"Less {name}: " + "; ".join(f"{v}: {', '.join(a)}" for v, a in groups.items()) + "."
 
 
 def made_parts(results: Mapping[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ import numpy as np
 import palaestra as pl
 from palaestra.engines.own import OwnEngine
 from palaestra.models.load import load
+from palaestra.run import built_in
 from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.procedural import final_answer
 from palaestra.types import Message, Sampling
@@ -75,19 +77,30 @@ def max_tokens(length: str) -> int:
     return 8 * LENGTHS[length] + 8
 
 
+def start_task(length: str, seed: int) -> str:
+    """The task that a start is shown, for runs of this process: problems of its seed's own stream. That of the tuning
+    seed has the package's name.
+    """
+    n = LENGTHS[length]
+    if seed == DECLARED["tuning seed"]:
+        return f"chain(operands=({n},{n}),modulo={MODULO})"
+    questions: Any = built_in.QUESTIONS
+    name = f"start-{length}-{seed}"
+    questions[name] = partial(pl.toys.ArithmeticChain, operands=(n, n), modulo=MODULO, name=name)
+    return name
+
+
 def start(folder: Path, length: str, seed: int, model: str) -> str:
     """The model that all losses of a seed start from."""
-    n = LENGTHS[length]
-    steps = DECLARED["start steps"][model][length]
     recipe = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(pl.Demonstrate()),
         optimiser=pl.AdamW(lr=DECLARED["start rate"][model], warmup=5),
-        schedule=pl.Schedule(prompts=32, steps=steps),
+        schedule=pl.Schedule(prompts=32, steps=DECLARED["start steps"][model][length]),
     )
     run = pl.train(
-        recipe, task=f"chain(operands=({n},{n}),modulo={MODULO})", model=model, seed=seed, evaluate=0,
-        rollouts="none", checkpoint_every=10**6, max_tokens=max_tokens(length), quiet=True, out=folder / "start",
+        recipe, task=start_task(length, seed), model=model, seed=seed, evaluate=0, rollouts="none",
+        checkpoint_every=10**6, max_tokens=max_tokens(length), quiet=True, out=folder / "start",
     )  # fmt: skip
     return str(run.summary["artifacts"]["policy"])
 
@@ -278,14 +291,17 @@ def cells_of(
 ) -> list[tuple[str, str, float, float]]:
     """Name, arm, flips and rate of each cell of a block."""
     if tuning:
-        flips = DECLARED["tuning flips"]
+        grid: list[float] = DECLARED["rates"]
         return [
-            (f"{length}/{arm}/{rate:g}/{seed}", arm, flips, rate)
-            for arm, rate in product(LOSSES, DECLARED["rates"])
+            (f"{length}/{arm}/{rate:g}/{seed}", arm, float(DECLARED["tuning flips"]), rate)
+            for arm in LOSSES
+            for rate in grid
         ]
+    shares: list[float] = DECLARED["flips"]
     return [
         (f"{length}/{arm}/{flips:g}/{seed}", arm, flips, rates[arm])
-        for flips, arm in product(DECLARED["flips"], LOSSES)
+        for flips in shares
+        for arm in LOSSES
     ]
 
 

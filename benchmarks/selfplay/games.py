@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.run import built_in
+from palaestra.types import Task, stage
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.spiel import SpielWorld, decisions, equilibrium
 from palaestra.worlds.kuhn import kuhn
 
 OUTSIDE = {"l": 0, "h": 2}
 PIE, LATER = 4, 3
+DEALS = 1_000_000  # so many numbers of deals belong to a seed
 WORDS = ("1", "2", "3", "y", "n")  # by the game's numbers of actions
 Table = Mapping[str, Mapping[int, float]]
 
@@ -105,10 +107,22 @@ VALUES = {
 }  # of the first seat, between players without mistakes
 
 
-def register() -> None:
-    """Makes `task="negotiation"` known to the runs of this process."""
+@stage
+class DealsOfSeed(AdaptedTasks):
+    """Games whose deals are those of a seed, so that no two seeds learn from the same cards."""
+
+    seed: int = 0
+
+    def task(self, split: str, index: int) -> Task:
+        return super().task(split, DEALS * (1 + self.seed) + index)
+
+
+def register(game: str, seed: int) -> str:
+    """The name under which runs of this process find a game with a seed's deals."""
     worlds: Any = built_in.WORLDS
-    worlds["negotiation"] = (lambda: AdaptedTasks(negotiation(), "negotiation"), negotiation)
+    name = f"{game}-{seed}"
+    worlds[name] = (lambda: DealsOfSeed(WORLDS[game](), name, seed), WORLDS[game])
+    return name
 
 
 def uniform(world: SpielWorld) -> dict[str, dict[int, float]]:

@@ -100,8 +100,8 @@ def recipe_of(arm: str, game: str) -> pl.Recipe:
 def start(folder: Path, game: str, seed: int) -> str:
     """The model that the arms of a seed start from."""
     run = pl.train(
-        imitation(DECLARED["start steps"], warmup=5), task=game, model="tiny", seed=seed, evaluate=0, rollouts="none",
-        checkpoint_every=10**6, max_tokens=LONGEST, quiet=True, out=folder / "start",
+        imitation(DECLARED["start steps"], warmup=5), task=games.register(game, seed), model="tiny", seed=seed,
+        evaluate=0, rollouts="none", checkpoint_every=10**6, max_tokens=LONGEST, quiet=True, out=folder / "start",
     )  # fmt: skip
     return str(run.summary["artifacts"]["policy"])
 
@@ -116,12 +116,11 @@ def run_cell(folder: Path, model: str, game: str, arm: str, seed: int) -> dict[s
         tokens.append(int(x["sampled_tokens"]))
         return tokens[-1] >= DECLARED["tokens"][game]
 
-    run = pl.train(
-        recipe_of(arm, game), task=game, model=model, seed=seed, evaluate=0, evaluate_every=DECLARED["read every"],
-        rollouts="none", checkpoint_every=10**6, max_tokens=LONGEST, quiet=True, on_step=spent,
-        out=folder / arm.replace(" ", "-"),
+    pl.train(
+        recipe_of(arm, game), task=games.register(game, seed), model=model, seed=seed, evaluate=0,
+        evaluate_every=DECLARED["read every"], rollouts="none", checkpoint_every=10**6, max_tokens=LONGEST,
+        quiet=True, on_step=spent, out=folder / arm.replace(" ", "-"),
     )  # fmt: skip
-    del run
     return {
         **course(world, READ),
         "illegal": round(ILLEGAL[-1], 4),
@@ -174,7 +173,6 @@ def main() -> None:
     parser.add_argument("--games", nargs="+", default=list(games.WORLDS))
     parser.add_argument("--arms", nargs="+", default=list(ARMS))
     given = parser.parse_args()
-    games.register()
     for game in given.games:
         results = read(given.out)
         if game not in results["references"]:

@@ -1,11 +1,13 @@
 """The study of preference losses: its pairs, its arms, and what its page says of numbers."""
 
+import json
 import math
 
 import numpy as np
 import palaestra as pl
 import pytest
 from benchmarks.losses import page, study
+from palaestra.markdown import fill_marks
 from palaestra.tasks.procedural import final_answer
 
 
@@ -85,19 +87,6 @@ def test_the_rate_with_most_right_answers_is_chosen_and_of_equal_ones_the_smalle
     assert study.best_rates({"tuning": tuning}) == {"dpo": 3e-5, "ipo": 1e-5}
 
 
-def test_holm_steps_down_and_stops_at_the_first_that_stands():
-    assert page.holm({"a": 0.01, "b": 0.02, "c": 0.04}) == {"a": True, "b": True, "c": True}
-    assert page.holm({"a": 0.01, "b": 0.03, "c": 0.04}) == {"a": True, "b": False, "c": False}
-    assert page.holm({"a": 0.02, "b": 0.001}) == {"a": True, "b": True}
-
-
-def test_p_of_the_paired_test():
-    """Differences 1, 2, 3: t = 2 / (1 / sqrt 3) = 3.464 with 2 degrees of freedom, p = 0.0742."""
-    assert page.p_of([1.0, 2.0, 3.0]) == pytest.approx(0.0742, abs=1e-4)
-    assert page.p_of([0.0, 0.0]) == 1.0 and page.p_of([0.1, 0.1]) == 0.0 and page.p_of([0.5]) == 1.0
-    assert page.p_of([0.1, -0.1]) == pytest.approx(1.0)
-
-
 def results_with(gain, seeds=range(5), arms=tuple(study.LOSSES)):
     """Cells whose arms differ from dpo by `gain` (by arm) and noise of blocks that all arms share."""
     cells, starts = {}, {}
@@ -140,11 +129,6 @@ def test_seeds_that_were_not_declared_are_not_counted():
 
 
 def test_the_page_has_what_the_results_say():
-    import json
-    from pathlib import Path
-
-    from palaestra.markdown import fill_marks
-
     text = page.PAGE.read_text()
-    results = json.loads((Path(page.HERE) / "results.json").read_text())
+    results = json.loads((page.HERE / "results.json").read_text())
     assert fill_marks(text, page.made_parts(results)) == text, "python -m benchmarks.losses.page"
