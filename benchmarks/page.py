@@ -204,8 +204,15 @@ def memory_table(results: Sequence[BenchResult]) -> str:
 
 
 def scaling_table(results: Sequence[BenchResult]) -> str:
-    head = ["seconds of a step against", "exponent (95% of the slope)", "of the last two points", "measured at"]
-    power = lambda s, key: str(fit_power([p["x"] for p in s["points"]], [p[key] for p in s["points"]]))
+    head = [
+        "seconds of a step against",
+        "exponent (95% of the slope)",
+        "of the last two points",
+        "measured at",
+    ]
+    power = lambda s, key: str(
+        fit_power([p["x"] for p in s["points"]], [p[key] for p in s["points"]])
+    )
     law = lambda s, key, name: power(s, key) if len(s["points"]) > 2 else f"{s[name]:.2f}"
     rows: list[list[str]] = []
     for name, s in (
@@ -217,7 +224,12 @@ def scaling_table(results: Sequence[BenchResult]) -> str:
         if "exponent_again" in s:
             again = ", ".join(f"{p['x']:g}: {p['seconds_again']:.2f} s" for p in s["points"])
             rows.append(
-                [f"{name}, histories read again", law(s, "seconds_again", "exponent_again"), "", again]
+                [
+                    f"{name}, histories read again",
+                    law(s, "seconds_again", "exponent_again"),
+                    "",
+                    again,
+                ]
             )
     return table(rows, *head)
 

@@ -29,7 +29,18 @@ DEFAULTS = {
 LONGEST = 4  # times the mean, where nobody says how long an answer may be
 OTHERS = ("costs", "run", "waves", "trace", "picture")
 METHOD = "grpo"
-WAY_HEAD = ("way", "replica", "sample", "learn", "s/step", "rollout", "log-probs", "update", "weights", "at once")
+WAY_HEAD = (
+    "way",
+    "replica",
+    "sample",
+    "learn",
+    "s/step",
+    "rollout",
+    "log-probs",
+    "update",
+    "weights",
+    "at once",
+)
 
 
 def refuse_flags(arguments: argparse.Namespace) -> None:
@@ -45,7 +56,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if given:
         raise UserError(f"{flag} computes all seconds; leave {given[0]} out")
     if arguments.recipe not in (None, METHOD):
-        raise UserError(f"{arguments.recipe}: {flag} counts a step of {METHOD}; leave the recipe out")
+        raise UserError(
+            f"{arguments.recipe}: {flag} counts a step of {METHOD}; leave the recipe out"
+        )
     if arguments.published:
         if arguments.model:
             raise UserError("--published has models of its own; leave --model out")
@@ -89,7 +102,11 @@ def describe(work: Work) -> str:
 
 def show(result: Mapping[str, Any], work: Work) -> Iterator[str]:
     """Lines for people."""
-    sparse = "" if result["active"] == result["parameters"] else f", {result['active'] / 1e9:.1f} of them for a token"
+    sparse = (
+        ""
+        if result["active"] == result["parameters"]
+        else f", {result['active'] / 1e9:.1f} of them for a token"
+    )
     yield (
         f"a step of {METHOD}, computed and not measured: {result['model']}, {result['parameters'] / 1e9:.1f} billion weights"
         f"{sparse}, {result['gpus']} x {result['gpu']}"
@@ -104,12 +121,18 @@ def show(result: Mapping[str, Any], work: Work) -> Iterator[str]:
         f"  {'replica of ' + str(result['tensor']):<18}{sum(sampler.values()):>7.1f}  = {add_up(sampler)}; then "
         f"{result['sampler_gb']['answer']:.2f} for each longest answer, {result['at_once']:,} average ones at once"
     )
-    yield f"  {result['cache_bytes']:,} bytes of keys and values a token; the learner needs {result['least_learner']} GPUs at least\n"
+    least = gpus_text(result["least_learner"])
+    yield f"  {result['cache_bytes']:,} bytes of keys and values a token; the learner needs at least {least}\n"
     yield from show_ways(result["ways"])
     yield "\nwhat breaks"
     yield from (f"  - {line}" for line in result["breaks"])
     yield "\nassumptions, the same for all models"
     yield from (f"  - {line}" for line in result["assumptions"])
+
+
+def gpus_text(n: int) -> str:
+    """How many GPUs, in words."""
+    return f"{n} GPU{'s' * (n != 1)}" if n else "more than 1,024 GPUs"
 
 
 def add_up(parts: Mapping[str, float]) -> str:
@@ -125,7 +148,13 @@ def show_ways(rows: Sequence[Way]) -> Iterator[str]:
     yield f"{WAY_HEAD[0]:<19}" + "".join(f"{x:>10}" for x in WAY_HEAD[1:]) + "  in Palaestra"
     for w in rows:
         seconds = (w.step, w.rollout, w.log_probs, w.update, w.weights)
-        cells = [f"{w.tensor}", f"{w.sampling}", f"{w.learning}", *(f"{x:.3g}" for x in seconds), f"{w.slots:,}"]
+        cells = [
+            f"{w.tensor}",
+            f"{w.sampling}",
+            f"{w.learning}",
+            *(f"{x:.3g}" for x in seconds),
+            f"{w.slots:,}",
+        ]
         yield f"{w.name:<19}" + "".join(f"{x:>10}" for x in cells) + f"  {w.here}"
 
 
@@ -154,7 +183,9 @@ def run_published(json: bool) -> dict[str, Any]:
         widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
         for row in cells:
             print("  ".join(x.ljust(w) for x, w in zip(row, widths, strict=True)).rstrip())
-        print("\nsources", *(f"  - {x}" for x in dict.fromkeys(c.row.source for c in rows)), sep="\n")
+        print(
+            "\nsources", *(f"  - {x}" for x in dict.fromkeys(c.row.source for c in rows)), sep="\n"
+        )
         print("\nassumptions, the same for all rows")
         kinds = dict.fromkeys(c.row.gpu for c in rows)
         lines = dict.fromkeys(x for kind in kinds for x in Assumptions().lines(GPUS[kind]))

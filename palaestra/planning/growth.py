@@ -80,9 +80,7 @@ def simulated_series(
     """
     from palaestra.planning.simulate import Costs, LogNormal, simulate
 
-    costs = Costs(
-        ticket=LogNormal(median=1.2, sigma=0.8), learn=0.9, publish=0.01, load=0.005
-    )
+    costs = Costs(ticket=LogNormal(median=1.2, sigma=0.8), learn=0.9, publish=0.01, load=0.005)
     return {
         f"rollout workers, lag {lag}": [
             (n, simulate(costs, workers=n, waves=16, steps=50, lag=lag, seed=seed).makespan / 50)

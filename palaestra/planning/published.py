@@ -164,4 +164,14 @@ def table(rows: Sequence[Compared]) -> list[list[str]]:
     ]
 
 
-HEAD = ["system", "model", "GPUs", "mode", "answers x tokens", "what", "published s", "predicted s", "ratio"]
+HEAD = [
+    "system",
+    "model",
+    "GPUs",
+    "mode",
+    "answers x tokens",
+    "what",
+    "published s",
+    "predicted s",
+    "ratio",
+]

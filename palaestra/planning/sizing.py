@@ -29,9 +29,9 @@ from palaestra.planning.paper import SHAPES, Shape
 from palaestra.types import rng_of, value_class
 
 BYTES = 2  # of a weight, an activation, a key or a value in bfloat16
-# bytes of a trained weight beside the weight itself; with it they are `paper.STATE`, 16
-GRADIENT, MASTER, MOMENTS = 2, 4, 8
-ADAPTER = 16  # of a weight of an adapter: float32, its gradient and two moments
+# bytes of a trained weight as `scale.sharded` holds its share: float32, its gradient and two moments;
+# together they are `paper.STATE`
+WEIGHT, GRADIENT, MOMENTS = 4, 4, 8
 LOGITS = 3 * 4  # bytes of a logit: itself, its log-prob, its gradient in float32
 GB = 1e9
 TENSORS = (1, 2, 4, 8)  # GPUs of a rollout replica that are tried
@@ -271,8 +271,8 @@ class Assumptions:
             f"a decode step of the engine takes {self.token * 1e3:g} ms beside the model, and at most {self.at_once:,} answers",
             f"answers are log-normal, sigma {self.sigma:g}, with the mean that is given, cut at the longest; the engine "
             "reads each prompt once a group and keeps it once an answer",
-            "the learner shards weights, gradients, float32 copies and moments over its GPUs, and computes layers again "
-            f"in the backward pass; {self.micro:,} tokens a micro-batch; logits of {self.chunk:,} positions at a time",
+            "the learner shards float32 weights, gradients and moments (16 bytes a weight) over its GPUs, and computes "
+            f"layers again in the backward pass; {self.micro:,} tokens a micro-batch; logits of {self.chunk:,} positions at a time",
             "gathering weights overlaps with arithmetic: the longer of both counts; one update a step",
             f"{self.memory:.0%} of a GPU's memory is used, {self.context:g} GB of it by CUDA; colocated learners wait in the "
             f"machine's memory while answers are sampled, {self.host / GB:g} GB/s each way",
@@ -315,7 +315,9 @@ def answer_lengths(mean: float, longest: int, sigma: float, n: int) -> np.ndarra
         UserError: no answer is as long as the mean.
     """
     if mean > longest:
-        raise UserError(f"answers of {mean:g} tokens on average are longer than --max-tokens {longest}")
+        raise UserError(
+            f"answers of {mean:g} tokens on average are longer than --max-tokens {longest}"
+        )
     if sigma == 0 or mean == longest:
         return np.full(n, mean)
     z_N = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
@@ -332,19 +334,18 @@ def answer_lengths(mean: float, longest: int, sigma: float, n: int) -> np.ndarra
 # ---- memory
 
 
-def learner_parts(
-    size: ModelSize, gpus: int, work: Work, assume: Assumptions, lora: bool | None = None
-) -> dict[str, float]:
+def learner_parts(size: ModelSize, gpus: int, work: Work, assume: Assumptions) -> dict[str, float]:
     """GB of a GPU of the learner by part, at least: a micro-batch of one longest row."""
-    rank = work.lora if lora is None or lora else 0
+    rank = work.lora
     trained = size.adapter_weights(rank) if rank else size.parameters
     still = size.parameters if rank else 0.0
     layer = size.layer_parameters
-    kept = size.layers * size.hidden + 12 * size.hidden + 4 * size.middle  # as `Model.position_bytes`
+    kept = (
+        size.layers * size.hidden + 12 * size.hidden + 4 * size.middle
+    )  # as `Model.position_bytes`
     parts = {
-        "weights": BYTES * still + (4 if rank else BYTES) * trained,
-        "gradients": (4 if rank else GRADIENT) * trained,
-        "masters": 0.0 if rank else MASTER * trained,
+        "weights": BYTES * still + WEIGHT * trained,
+        "gradients": GRADIENT * trained,
         "moments": MOMENTS * trained,
     }
     shards = {name: x / gpus / GB for name, x in parts.items()}
@@ -355,7 +356,9 @@ def learner_parts(
     }  # fmt: skip
 
 
-def sampler_parts(size: ModelSize, tensor: int, work: Work, assume: Assumptions) -> dict[str, float]:
+def sampler_parts(
+    size: ModelSize, tensor: int, work: Work, assume: Assumptions
+) -> dict[str, float]:
     """GB of a GPU of a rollout replica by part; `answer` = keys and values of one longest answer."""
     return {
         "weights": BYTES * size.parameters / tensor / GB,
@@ -370,6 +373,19 @@ def answers_at_once(
     """Answers of so many tokens, prompt included, whose keys and values a replica holds."""
     room = tensor * (assume.memory * gpu.gb - assume.context) * GB - BYTES * size.parameters
     return max(0, int(room / (size.cache_bytes * tokens)))
+
+
+def first_rank_gb(size: ModelSize, gpus: int, work: Work, assume: Assumptions) -> float:
+    """GB that the first rank of Palaestra's learner needs at most, by its code and not by a run: it
+    keeps the whole model in bfloat16 beside its share, and makes a whole copy, of float32 where
+    weights are trained, before that is cut.
+    """
+    parts = sum(learner_parts(size, gpus, work, assume).values())
+    if gpus == 1:
+        return parts
+    whole = BYTES * size.parameters / GB
+    cut = (BYTES if work.lora else WEIGHT) * size.parameters / GB
+    return whole + max(cut + assume.context, parts)
 
 
 def least_learner(size: ModelSize, gpu: Gpu, work: Work, assume: Assumptions, most: int) -> int:
@@ -444,8 +460,12 @@ def rollout(
     slots = answers_at_once(size, gpu, tensor, work.prompt_tokens + work.answer_tokens, assume)
     slots = min(n, slots, assume.at_once)
     if slots < 1:
-        raise UserError(f"{size.name}: {tensor} x {gpu.name} do not hold its weights and one answer")
-    length_N = np.ceil(answer_lengths(work.answer_tokens, work.max_tokens, assume.sigma, n)).astype(int)
+        raise UserError(
+            f"{size.name}: {tensor} x {gpu.name} do not hold its weights and one answer"
+        )
+    length_N = np.ceil(answer_lengths(work.answer_tokens, work.max_tokens, assume.sigma, n)).astype(
+        int
+    )
     length_N = length_N[rng_of((0, "lengths")).permutation(n)]
     free, start_N = [0] * slots, np.zeros(n, int)
     for i, length in enumerate(length_N.tolist()):
@@ -494,9 +514,7 @@ def pass_flops(size: ModelSize, work: Work, assume: Assumptions) -> float:
     return 2 * size.active * work.tokens + 2 * size.layers * size.attention * squares
 
 
-def gather_seconds(
-    size: ModelSize, gpu: Gpu, gpus: int, work: Work, assume: Assumptions
-) -> float:
+def gather_seconds(size: ModelSize, gpu: Gpu, gpus: int, work: Work, assume: Assumptions) -> float:
     """Seconds of sending every weight to every GPU, once for each micro-batch of a step."""
     batches = max(1.0, work.tokens / gpus / max(assume.micro, work.longest))
     return batches * BYTES * size.parameters * (gpus - 1) / gpus / assume.rate(gpu, gpus)
@@ -510,9 +528,7 @@ def log_prob_seconds(
     return max(arithmetic, gather_seconds(size, gpu, gpus, work, assume))
 
 
-def update_seconds(
-    size: ModelSize, gpu: Gpu, gpus: int, work: Work, assume: Assumptions
-) -> float:
+def update_seconds(size: ModelSize, gpu: Gpu, gpus: int, work: Work, assume: Assumptions) -> float:
     """Seconds of forward, forward again and backward over all rows, and of the optimiser. Below
     adapters the backward pass takes one pass instead of two.
     """
@@ -520,7 +536,7 @@ def update_seconds(
     arithmetic = passes * pass_flops(size, work, assume) / (gpus * gpu.flops * assume.flops)
     moved = traffic * gather_seconds(size, gpu, gpus, work, assume)
     trained = size.adapter_weights(work.lora) if work.lora else size.parameters
-    state = 2 * (BYTES + GRADIENT + MASTER + MOMENTS) * trained / gpus
+    state = 2 * (WEIGHT + GRADIENT + MOMENTS) * trained / gpus
     return max(arithmetic, moved) + state / (gpu.bandwidth * assume.bandwidth)
 
 
@@ -531,9 +547,7 @@ def learn_seconds(size: ModelSize, gpu: Gpu, gpus: int, work: Work, assume: Assu
     return passes + update_seconds(size, gpu, gpus, work, assume)
 
 
-def publish_seconds(
-    size: ModelSize, gpu: Gpu, gpus: int, work: Work, assume: Assumptions
-) -> float:
+def publish_seconds(size: ModelSize, gpu: Gpu, gpus: int, work: Work, assume: Assumptions) -> float:
     """Seconds of sending what changed to the rollout replicas, as a broadcast of all nodes at once."""
     moved = 4 * size.adapter_weights(work.lora) if work.lora else BYTES * size.parameters
     return moved / assume.rate(gpu, gpus)
@@ -544,7 +558,7 @@ def switch_seconds(size: ModelSize, gpu: Gpu, gpus: int, work: Work, assume: Ass
     weights to the engine on the same GPUs.
     """
     parts = learner_parts(size, gpus, work, assume)
-    state = GB * (parts["weights"] + parts["masters"] + parts["moments"])
+    state = GB * (parts["weights"] + parts["moments"])
     return 2 * state / assume.host + publish_seconds(size, gpu, gpus, work, assume)
 
 
@@ -569,8 +583,15 @@ class Way:
 
 
 NO_WAY = "not built: of several ranks only the first samples"
-ONE_GPU = "runs"
+ONE_GPU = "built, for one GPU"
 UNTRIED = "built, tested on processors; not tried on several GPUs"
+TOO_LARGE = "built, and too large for its first rank"
+
+
+def here(size: ModelSize, gpu: Gpu, gpus: int, work: Work, assume: Assumptions) -> str:
+    """Whether Palaestra's learner of so many ranks would hold the model."""
+    holds = first_rank_gb(size, gpus, work, assume) <= assume.memory * gpu.gb
+    return UNTRIED if holds else TOO_LARGE
 
 
 def ways(
@@ -638,7 +659,7 @@ def separate(
     ):
         yield Way(
             name=name, tensor=tensor, sampling=g, learning=n, step=step, rollout=seconds, log_probs=forwards,
-            update=update, weights=sent, slots=sampled.slots, here=UNTRIED,
+            update=update, weights=sent, slots=sampled.slots, here=here(size, gpu, n, work, assume),
         )  # fmt: skip
 
 
@@ -658,16 +679,26 @@ def breaks(
     tensor = least_tensor(size, gpu, work, assume, gpus)
     if not tensor:
         whole = sampler_parts(size, min(gpus, TENSORS[-1]), work, assume)
-        part = "weights" if whole["weights"] > room - assume.context else "keys and values of one longest answer"
-        lines.append(
-            f"sampling does not fit: {part} on {min(gpus, TENSORS[-1])} GPUs of a replica"
+        part = (
+            "weights"
+            if whole["weights"] > room - assume.context
+            else "keys and values of one longest answer"
         )
+        lines.append(f"sampling does not fit: {part} on {min(gpus, TENSORS[-1])} GPUs of a replica")
     longest = {
         "the update's activations": longest_row(size, gpu, gpus, work, assume),
-        "a group's keys and values": longest_group(size, gpu, gpus, work, assume),
+        f"keys and values of a group on a replica of {tensor}": longest_group(
+            size, gpu, gpus, work, assume
+        ),
     }
+    needed = first_rank_gb(size, gpus, work, assume)
+    if needed > room and gpus > 1:
+        lines.append(
+            f"Palaestra's learner does not start: its first rank holds the whole model beside a copy that it cuts, "
+            f"{needed:.1f} of {room:.1f} GB"
+        )
     first, last = sorted(longest, key=lambda k: longest[k])
-    if not lines:
+    if all(longest.values()) and not any(x.startswith("the update") for x in lines):
         lines.append(
             f"with longer answers {first} break first, above {longest[first]:,} tokens a row; {last} above "
             f"{longest[last]:,}"

@@ -28,9 +28,9 @@ def test_bytes_of_keys_and_values():
 
 def test_state_of_seven_billion_weights_over_eight_gpus():
     parts = sizing.learner_parts(EIGHT, 8, ONE, PLAIN)
-    state = [parts[k] for k in ("weights", "gradients", "masters", "moments")]
+    state = [parts[k] for k in ("weights", "gradients", "moments")]
     assert sum(state) == pytest.approx(7 * STATE / 8) == pytest.approx(14.0)
-    assert state == pytest.approx([1.75, 1.75, 3.5, 7.0])
+    assert state == pytest.approx([3.5, 3.5, 7.0])
     # two layers are whole while they work: 2 x 2 bytes x 7e9 / 32
     assert parts["gathered"] == pytest.approx(0.875)
     assert sizing.learner_parts(EIGHT, 1, ONE, PLAIN)["gathered"] == 0
@@ -51,7 +51,7 @@ def test_adapters_leave_the_base_in_two_bytes():
     assert EIGHT.adapter_weights(rank) == weights
     parts = sizing.learner_parts(EIGHT, 8, replace(ONE, lora=rank), PLAIN)
     assert parts["weights"] == pytest.approx((2 * 7e9 + 4 * weights) / 8e9)
-    assert parts["masters"] == 0 and parts["moments"] == pytest.approx(8 * weights / 8e9)
+    assert parts["moments"] == pytest.approx(8 * weights / 8e9)
 
 
 def test_a_decode_step_reads_weights_and_what_it_remembers():
@@ -88,9 +88,7 @@ def test_arithmetic_of_a_pass_and_an_update():
     )
     many = replace(ONE, prompts=4096)
     state = 2 * 16 * 7e9 / 8 / 3.35e12
-    assert sizing.update_seconds(EIGHT, H100, 8, many, PLAIN) == pytest.approx(
-        4 * 409.6 * flops / (8 * 989e12) + state
-    )
+    assert sizing.update_seconds(EIGHT, H100, 8, many, PLAIN) == pytest.approx(4 * 409.6 * flops / (8 * 989e12) + state)
     assert sizing.publish_seconds(EIGHT, H100, 16, ONE, PLAIN) == pytest.approx(14e9 / 400e9)
 
 
@@ -134,14 +132,16 @@ def test_a_folder_is_read_as_its_name_says(tmp_path):
 
 def test_what_breaks():
     work = Work(prompts=128, group=16, prompt_tokens=256, answer_tokens=2048, max_tokens=8192)
-    (line,) = sizing.breaks(size_named("32b"), H100, 8, work)
+    line, start = sizing.breaks(size_named("32b"), H100, 8, work)
+    assert "does not start" in start
     assert "the update does not fit" in line and "moments" in line
     # keys and values of Qwen2.5 7B are small and those of Llama 2 7B are not: 8 times the bytes
     long = replace(work, group=64)
     (small,) = sizing.breaks(size_named("7b"), H100, 8, long)
     (large,) = sizing.breaks(size_named("llama-2-7b"), H100, 8, long)
     limit = lambda name: sizing.longest_group(size_named(name), H100, 8, long, Assumptions())
-    assert "keys and values break first" in small and "keys and values break first" in large
+    first = "keys and values of a group on a replica of 1 break first"
+    assert first in small and first in large
     assert limit("7b") > 6 * limit("llama-2-7b")
     # one answer to a prompt: the update's activations are first
     (alone,) = sizing.breaks(size_named("7b"), H100, 4, replace(work, group=1))
@@ -152,6 +152,18 @@ def test_what_breaks():
     at = lambda tokens: replace(work, prompt_tokens=0, max_tokens=tokens)
     assert sizing.fits(size_named("7b"), H100, 8, at(most), own)
     assert not sizing.fits(size_named("7b"), H100, 8, at(most + 200), own)
+
+
+def test_the_first_rank_holds_the_whole_model():
+    """7e9 weights: 14 GB in bfloat16 beside 28 GB of float32, or a frozen copy of 14, before they are cut."""
+    assert sizing.first_rank_gb(EIGHT, 64, ONE, PLAIN) == pytest.approx(14 + 28)
+    assert sizing.first_rank_gb(EIGHT, 64, replace(ONE, lora=8), PLAIN) == pytest.approx(14 + 14)
+    work = Work(prompts=128, group=16, prompt_tokens=256, answer_tokens=2048, max_tokens=8192)
+    lag = lambda name, n: next(w for w in sizing.ways(size_named(name), H100, n, work) if w.name == "separate, lag 1")
+    assert "not tried" in lag("7b", 8).here and "too large for its first rank" in lag("70b", 64).here
+    starts, _ = sizing.breaks(size_named("70b"), H100, 64, work)
+    needed = 6 * 70.553706496 + Assumptions().context
+    assert "does not start" in starts and f"{needed:.1f} of 72.0 GB" in starts
 
 
 def test_ways_of_eight_gpus():
