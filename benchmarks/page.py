@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.gpu_page import gpu_section, valid_records
 from benchmarks.trl import PHASES
 from palaestra.markdown import code, fill_marks, table
+from palaestra.planning.growth import fit_power
 from palaestra.run.machine import format_spread
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
 
@@ -203,17 +204,33 @@ def memory_table(results: Sequence[BenchResult]) -> str:
 
 
 def scaling_table(results: Sequence[BenchResult]) -> str:
-    head = ["seconds of a step against", "exponent", "of the last two points", "measured at"]
+    head = [
+        "seconds of a step against",
+        "exponent (95% of the slope)",
+        "of the last two points",
+        "measured at",
+    ]
+    power = lambda s, key: str(
+        fit_power([p["x"] for p in s["points"]], [p[key] for p in s["points"]])
+    )
+    law = lambda s, key, name: power(s, key) if len(s["points"]) > 2 else f"{s[name]:.2f}"
     rows: list[list[str]] = []
     for name, s in (
         (n, s) for r in results for n, s in r.items() if isinstance(s, dict) and "exponent" in s
     ):
         points = ", ".join(f"{p['x']:g}: {p['seconds']:.2f} s" for p in s["points"])
         last = f"{s['exponent_of_last_two']:.2f}" if "exponent_of_last_two" in s else ""
-        rows.append([name, f"{s['exponent']:.2f}", last, points])
+        rows.append([name, law(s, "seconds", "exponent"), last, points])
         if "exponent_again" in s:
             again = ", ".join(f"{p['x']:g}: {p['seconds_again']:.2f} s" for p in s["points"])
-            rows.append([f"{name}, histories read again", f"{s['exponent_again']:.2f}", "", again])
+            rows.append(
+                [
+                    f"{name}, histories read again",
+                    law(s, "seconds_again", "exponent_again"),
+                    "",
+                    again,
+                ]
+            )
     return table(rows, *head)
 
 

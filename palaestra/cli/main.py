@@ -56,7 +56,7 @@ VERBS = {
     "study": "look at a model: what training did to it, and what it knows",
     "sandbox": "run a Python program in isolation",
     "doctor": "check what is installed, and what a run will cost before it starts",
-    "plan": "simulate how fast a run would be with more workers and lag",
+    "plan": "simulate how fast a run would be with more workers and lag, or compute a step on GPUs",
     "docs": "build the documentation and show it in a browser",
 }
 

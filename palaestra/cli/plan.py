@@ -1,4 +1,6 @@
-"""`palaestra plan`: simulates the speed of a run with more rollout workers and lag."""
+"""`palaestra plan`: simulates the speed of a run with more rollout workers and lag; with --model,
+computes a step on GPUs (`sized`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra import catalogue
+from palaestra.cli import sized
 from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.planning.calibrate import WAVES, Calibration, costs_of_run, read_costs
@@ -31,6 +34,9 @@ UNMODELLED = (
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.model or arguments.published:
+        return sized.run(arguments)
+    sized.refuse_flags(arguments)
     calibrated, name, prompts = calibration(arguments)
     if prompts is not None and calibrated.waves > prompts:
         fewer = (
@@ -92,7 +98,9 @@ def split_of(calibrated: Calibration, devices: int) -> Split | None:
 def calibration(arguments: argparse.Namespace) -> tuple[Calibration, str, int | None]:
     """The costs, the recipe they belong to, and the prompts of a step if known."""
     if (arguments.costs is None) == (arguments.run is None):
-        raise UserError("plan takes seconds from one place: --costs FILE.json or --run DIR")
+        raise UserError(
+            "plan takes seconds from one place: --costs FILE.json, --run DIR or --model NAME"
+        )
     if arguments.run is not None:
         if arguments.recipe:
             raise UserError(f"{arguments.recipe}: --run says the recipe; leave it out")

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 from palaestra.cli.main import main
+from palaestra.markdown import table
 
 pytest.importorskip("simpy")
 
+from palaestra.planning import published
 from palaestra.planning.age_rules import compare_age_rules
 from palaestra.planning.extrapolate import ARMS, DeviceSpeeds, extrapolate, scale_table
+from palaestra.planning.growth import growth_table, paper_series, simulated_series
+from palaestra.planning.sizing import GPUS, Assumptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "plan.md").read_text()
@@ -51,3 +55,22 @@ def test_many_devices():
     for devices in sizes:
         by = {r.arm: r.tokens_per_second for r in rows if r.devices == devices}
         assert by["separate, barrier"] < by["streaming, lag 0"] < by["lag 1"]
+
+
+def test_a_step_on_gpus(capsys):
+    """The commands of the section, and what they print; the table of published numbers and of exponents."""
+    commands = [x for x in PAGE.splitlines() if x.startswith("palaestra plan --")]
+    shown = [code for kind, code in BLOCKS if kind == "text"][1:]
+    outputs = list[str]()
+    for command in commands:
+        if "--model" in command or "--published" in command:
+            assert main(shlex.split(command)[1:]) == 0
+            outputs.append(capsys.readouterr().out)
+    assert len(shown) == 3 and all(block in "".join(outputs) for block in shown)
+    assert table(published.table(published.compare()), *published.HEAD) in PAGE
+    assert all(f"- {line}\n" in PAGE for line in Assumptions().lines(GPUS["h100"]))
+
+
+def test_the_exponents():
+    rows = growth_table(paper_series() | simulated_series())
+    assert "\n".join(f"| {' | '.join(row)} |" for row in rows) in PAGE
