@@ -152,18 +152,29 @@ class BeyondStart:
                 *starts_table([first, *others]),
             ],
             charts=[curves(again, after, n)],
-            items=[
-                {
-                    **a,
-                    "first": x["right"],
-                    "start": b["right"],
-                    "start_tokens": b["tokens"],
-                    "unsolved": i in hard,
-                    **({"trained": seen[i]} if seen else {}),
-                }
-                for i, (x, b, a) in enumerate(zip(first, again, after, strict=True))
-            ],
+            items=items_of(first, again, after, seen),
         )
+
+
+def items_of(
+    first: Sequence[pl.studies.Item],
+    again: Sequence[pl.studies.Item],
+    after: Sequence[pl.studies.Item],
+    seen: Sequence[bool],
+) -> list[pl.studies.Item]:
+    """The model's answers, with what the start's two draws made of the same problem."""
+    hard = set(unsolved(first))
+    return [
+        {
+            **a,
+            "first": x["right"],
+            "start": b["right"],
+            "start_tokens": b["tokens"],
+            "unsolved": i in hard,
+            **({"trained": seen[i]} if seen else {}),
+        }
+        for i, (x, b, a) in enumerate(zip(first, again, after, strict=True))
+    ]
 
 
 def bound(n: int) -> float:

@@ -489,6 +489,25 @@ def room_numbers(episodes: Sequence[pl.Episode]) -> dict[str, Any]:
     }
 
 
+def learner(kl: float, baseline: str, legal: float) -> pl.Recipe:
+    """PPO with a critic, or with the mean of a record's episodes in its place; see `build`."""
+    ppo: Any = pl.recipe("ppo", kl=kl)
+    objective = ppo.learners["policy"].objective
+    if baseline == "group":
+        grouped: dict[str, Any] = {
+            "credit": pl.chain(pl.Center("group"), pl.Scale("group")),
+            "needs": (),
+            "heads": (),
+        }
+        objective = pl.Clipped(reduce="tokens")
+        if kl:
+            objective, grouped["needs"] = objective + kl * pl.KL("k3"), (("ref", "logp"),)
+        ppo = pl.vary(ppo, objective=objective, **grouped)
+    if legal:
+        ppo = pl.vary(ppo, objective=objective + legal * pl.objective.LegalMass())
+    return ppo
+
+
 def build(
     user: pl.Source | None = None,
     judge: pl.Source | None = None,
@@ -530,22 +549,8 @@ def build(
         legal=not free,
     )
     sample = SampleRooms(n=samples, room=room, user=user, judge=judge)
-    ppo: Any = pl.recipe("ppo", kl=kl)
-    objective = ppo.learners["policy"].objective
-    if baseline == "group":
-        grouped: dict[str, Any] = {
-            "credit": pl.chain(pl.Center("group"), pl.Scale("group")),
-            "needs": (),
-            "heads": (),
-        }
-        objective = pl.Clipped(reduce="tokens")
-        if kl:
-            objective, grouped["needs"] = objective + kl * pl.KL("k3"), (("ref", "logp"),)
-        ppo = pl.vary(ppo, objective=objective, **grouped)
-    if legal and not free:
-        ppo = pl.vary(ppo, objective=objective + legal * pl.objective.LegalMass())
     learned = pl.vary(
-        ppo,
+        learner(kl, baseline, 0.0 if free else legal),
         collect=pl.links(sample, RoomParts(room)),
         evaluate={"rooms": RoomExam(sample, exam)} if exam else {},
     )
