@@ -64,7 +64,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             raise UserError("--published has models of its own; leave --model out")
         refuse_flags(arguments)
         return run_published(arguments.json)
-    settings = {k: d if (x := getattr(arguments, k)) is None else x for k, d in DEFAULTS.items()}
+    settings: dict[str, Any] = {
+        k: d if (x := getattr(arguments, k)) is None else x for k, d in DEFAULTS.items()
+    }
     gpu, gpus, tensor = GPUS[settings.pop("gpu")], settings.pop("gpus"), settings.pop("tensor")
     settings["max_tokens"] = settings["max_tokens"] or LONGEST * settings["answer_tokens"]
     work = Work(**settings)

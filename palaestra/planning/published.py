@@ -77,8 +77,15 @@ def read() -> list[Published]:
     whole = ("prompts", "group", "prompt_tokens", "max_tokens", "old", "references")
     return [
         Published(
-            **{k: x[k] for k in ("system", "source", "model", "gpu", "mode", "what")},
-            **{k: int(x[k]) for k in ("gpus", "sampling", "tensor")},
+            system=x["system"],
+            source=x["source"],
+            model=x["model"],
+            gpu=x["gpu"],
+            mode=x["mode"],
+            what=x["what"],
+            gpus=int(x["gpus"]),
+            sampling=int(x["sampling"]),
+            tensor=int(x["tensor"]),
             work=Work(answer_tokens=float(x["answer_tokens"]), **{k: int(x[k]) for k in whole}),
             sigma=float(x["sigma"]) if x["sigma"] else None,
             seconds=float(x["seconds"]),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -272,7 +273,8 @@ class Assumptions:
             f"answers are log-normal, sigma {self.sigma:g}, with the mean that is given, cut at the longest; the engine "
             "reads each prompt once a group and keeps it once an answer",
             "the learner shards float32 weights, gradients and moments (16 bytes a weight) over its GPUs, and computes "
-            f"layers again in the backward pass; {self.micro:,} tokens a micro-batch; logits of {self.chunk:,} positions at a time",
+            f"layers again in the backward pass; {self.micro:,} tokens a micro-batch; logits of {self.chunk:,} "
+            "positions at a time",
             "gathering weights overlaps with arithmetic: the longer of both counts; one update a step",
             f"{self.memory:.0%} of a GPU's memory is used, {self.context:g} GB of it by CUDA; colocated learners wait in the "
             f"machine's memory while answers are sampled, {self.host / GB:g} GB/s each way",
@@ -308,6 +310,13 @@ class Work:
         return self.answers * (self.prompt_tokens + self.answer_tokens)
 
 
+@lru_cache(maxsize=64)
+def normal_quantiles(n: int) -> np.ndarray:
+    """The middles of n equal shares of the normal distribution, ascending."""
+    return np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
+
+
+@lru_cache(maxsize=256)
 def answer_lengths(mean: float, longest: int, sigma: float, n: int) -> np.ndarray:
     """n quantiles of a log-normal distribution that is cut at the longest, with this mean.
 
@@ -320,7 +329,7 @@ def answer_lengths(mean: float, longest: int, sigma: float, n: int) -> np.ndarra
         )
     if sigma == 0 or mean == longest:
         return np.full(n, mean)
-    z_N = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
+    z_N = normal_quantiles(n)
     low, high = 1.0, float(longest) * math.exp(4 * sigma)
     for _ in range(60):
         median = math.sqrt(low * high)
