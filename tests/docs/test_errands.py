@@ -144,7 +144,8 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.timeout(1500)
 def test_the_commands_run_one_after_the_other(place, capsys):
     assert len(ERRANDS) == 9
     with serving(vllm(load("tiny"))) as (server, url):
