@@ -144,7 +144,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_the_commands_run_one_after_the_other(place, capsys):
     assert len(ERRANDS) == 9
