@@ -97,7 +97,7 @@ ELSEWHERE: Mapping[str, str] = {
     "pretrain": "--model DIR",
     "adv_estimator": f"{OTHER_METHOD}, such as rloo",
     "advantage_estimator": f"{OTHER_METHOD}, such as rloo",
-    "loss_type": f"{OTHER_METHOD}, such as dapo",
+    "loss_type": f"{OTHER_METHOD}, such as dapo; of dpo it is loss=hinge",
     "loss_mode": f"{OTHER_METHOD}, such as gspo",
     "loss_agg_mode": "objective.reduce=tokens (token-mean)",
     "scale_rewards": f"{OTHER_METHOD}: dr-grpo does not scale them",
@@ -153,7 +153,8 @@ def from_elsewhere(word: str, table: Mapping[str, str] = ELSEWHERE, value: objec
     if known is None:
         return ""
     single, given = SINGLE.fullmatch(table[known]), str(value) or own
-    if single and given and (is_number(given) or not is_number(single[2])):
+    said = given.lower() not in ("", "true", "false", "none")
+    if single and said and (is_number(given) or not is_number(single[2])):
         return f"; write {single[1]}{given}"
     return f"; write {table[known]}"
 

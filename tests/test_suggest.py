@@ -53,6 +53,7 @@ def test_methods_that_are_written_here_are_ones():
         ("lora_r", 32, "; write --lora 32"),
         ("use_peft", "True", "; write --lora 16"),  # the value is not one of what is written here
         ("max_steps", "all", "; write --steps 50"),
+        ("resume_from_checkpoint", "True", "; write --resume DIR"),
         ("beta", "0.1", "; write kl=0.04 (grpo), beta=0.1 (dpo)"),
         ("nothing_such", "4", ""),
     ],

@@ -16,6 +16,7 @@ from palaestra.abilities import (
     tools_of,
 )
 from palaestra.errors import UserError
+from palaestra.objective.divergence import TOP
 from palaestra.rollout.collect import Sample
 from palaestra.run.measuring import refuse_pictures, refuse_temperature
 from palaestra.run.names_read import check_names_read
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 RunContext: TypeAlias = Any  # of `run.context`, which imports this
 FIRST_RECORDS = 64  # of a split, whose sounds are looked at before the first step
+PROBE = "2 + 2 = 4"  # what an endpoint is asked about before the first step
 ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 
 
@@ -129,11 +131,12 @@ def tell_or_stop(ctx: RunContext, findings: Sequence[Finding], judge: Payer) -> 
 
 async def check_problem(recipe: Any, ctx: RunContext) -> None:
     """What stops a recipe on the problem of a run: a name that nobody writes, a picture or sound that
-    is not seen or heard, or a temperature that an endpoint cannot score. Raises UserError.
+    is not seen or heard, or an endpoint that does not score what is sampled. Raises UserError.
     """
     check_names_read(recipe, ctx.bench)
     check_temperature(recipe, ctx)
     check_pictures(recipe, ctx)
+    check_endpoints(recipe, ctx)
     await check_starts(recipe, ctx)
 
 
@@ -173,6 +176,17 @@ def check_temperature(recipe: Any, ctx: RunContext) -> None:
     for path, part in values.walk(recipe.collect) if scored else ():
         if isinstance(part, Sample) and part.model == "policy" and part.temperature not in (0, 1):
             refuse_temperature(scored[0], f"collect.{path} has {part.temperature}; ")
+
+
+def check_endpoints(recipe: Any, ctx: RunContext) -> None:
+    """Asks each endpoint once what it will be asked in training, of a short text. Raises UserError if
+    it does not answer, cannot say it, or has another tokenizer.
+    """
+    for name in recipe.references:
+        if name in ctx.scorers:
+            needs = [q for x in recipe.learners.values() for m, q in x.needs if m == name]
+            tops = [int(q.partition(":")[2]) for q in needs if q.startswith(f"{TOP}:")]
+            ctx.scorers[name]([ctx.dialect(name).encode_text(PROBE)], max(tops, default=0))
 
 
 def check_sounds(ctx: RunContext) -> None:

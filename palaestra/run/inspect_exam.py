@@ -8,6 +8,7 @@ runs with the user's rights, and its tools run where the task says.
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -19,6 +20,7 @@ from palaestra.errors import PalaestraError, UserError
 from palaestra.run.harness import HarnessExam, harness_exam, is_harness
 from palaestra.stats import proportion
 from palaestra.store.checkpoint import make_folder
+from palaestra.suggest import suggestion_or_all
 from palaestra.tasks.spec import parse_alone
 from palaestra.types import Call, Message, Sampling, ToolSchema, need_at_least, stage
 
@@ -49,7 +51,19 @@ def inspect_exam(name: str, n: int) -> InspectExam:
         if bracket
         else {}
     )
+    check_named(head)
     return InspectExam(head, n, tuple(given.items()))
+
+
+def check_named(task: str) -> None:
+    """Raises UserError for FILE.py@NAME where the file nowhere has the name."""
+    file, _, name = task.partition("@")
+    if not name or not Path(file).is_file():
+        return
+    text = Path(file).read_text(encoding="utf-8", errors="replace")
+    if not re.search(rf"\b{re.escape(name)}\b", text):
+        there = re.findall(r"^@(?:\w+\.)?task\b[^\n]*\n(?:async )?def (\w+)", text, re.MULTILINE)
+        raise UserError(f"{PREFIX}{task}: no task {name!r}{suggestion_or_all(name, there)}")
 
 
 @stage

@@ -145,6 +145,7 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_the_commands_run_one_after_the_other(place, capsys):
     assert len(ERRANDS) == 9
     with serving(vllm(load("tiny"))) as (server, url):

@@ -68,6 +68,14 @@ def test_names():
         inspect_exam("inspect:", 3)
 
 
+def test_a_task_that_the_file_has_not_is_known_before_anything_is_measured(place):
+    with pytest.raises(UserError, match="no task 'sum'; did you mean sums"):
+        exams_of(Settings(exams=("inspect:own.py@sum",), evaluate=4))
+    with pytest.raises(UserError, match="no task 'products'; there are sums, with_tool"):
+        inspect_exam("inspect:own.py@products", 3)
+    assert inspect_exam("inspect:own.py@with_tool", 3) == InspectExam("own.py@with_tool", 3)
+
+
 def test_a_file_of_tasks_is_code(place):
     """Settings of somebody else that name one are asked about before it runs."""
     assert Executables.of({"exams": ["inspect:own.py@sums"]}).files == ("own.py",)

@@ -413,6 +413,19 @@ def test_a_temperature_that_an_endpoint_cannot_score_stops_the_run_before_it_sam
         assert not ctx.sampled_tokens and not server.seen
 
 
+def test_a_server_that_is_down_stops_the_run_before_it_samples(context):
+    """Or one that has fewer likeliest tokens than are asked for."""
+    ctx = context("chain", evaluate=4)
+    recipe = distil.build(teacher=at("http://127.0.0.1:9/v1"), samples=2, over="tokens")
+    assert "see that the server runs" in first_words(lambda: asyncio.run(recipe.run(ctx)))
+    assert not ctx.sampled_tokens
+    with serving(vllm(moved(ctx))) as (server, url):
+        ctx = context("chain", evaluate=0, steps=1)
+        recipe = make_smallest(distil.build(teacher=at(url), top=3, samples=2))
+        asyncio.run(recipe.run(ctx))
+        assert len(server.seen) == 4 + 1 and server.seen[0]["prompt_logprobs"] == 3  # a row each, and once before
+
+
 def test_an_endpoint_is_not_sent_the_ids_of_a_picture(context):
     """Those ids are made of pixels, and are no tokens of its vocabulary."""
     ctx = context("screen(widgets=1,asks=find)")
