@@ -112,6 +112,23 @@ class RankBonus:
         table.track("rank_bonus", replace(x, x_N=bonus_N))
         return replace(x, x_N=x.x_N + bonus_N)
 
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says so where no answer is long enough for a growth of its rank, and rewards differ, so that the
+        bonus acts.
+        """
+        rows = [row for g in groups for e in g.valid for row in e.rows]
+        longest = max(
+            (sum(len(s.ids) for s in row.segments if s.trained) for row in rows), default=0
+        )
+        totals = ({e.total for e in g.valid if e.reward is not None} for g in groups)
+        if not longest or longest >= 3 * self.stride or not any(len(x) > 1 for x in totals):
+            return ""
+        return (
+            f"the longest answer of the first step has {longest} tokens, and the growth of a rank needs three prefixes of "
+            f"{self.stride}: below that the bonus pays for the rank alone, which in short answers is nearly a count of "
+            f"tokens; take stride={max(1, longest // 6)}, or grpo"
+        )
+
     def _measured(self, table: pl.Table, episode: int) -> np.ndarray:
         """[3] ER, ERV, ERA."""
         name, found = f"policy_prefix_rank:{self.stride}", []

@@ -48,6 +48,15 @@ def test_rank_bonus():
     assert state["effective_rank"]["velocity"] == pytest.approx(0.7 * 1.4 + 0.3 * 1.75)
 
 
+def test_answers_too_short_for_a_growth_are_said():
+    """Three tokens are three prefixes of one token, and none of two."""
+    groups, _ = ranked([1.0, 0.0])
+    assert effective_rank.RankBonus(stride=1).first_step_note(groups) == ""
+    note = effective_rank.RankBonus(stride=2).first_step_note(groups)
+    assert note.startswith("the longest answer of the first step has 3 tokens") and "stride=1" in note
+    assert effective_rank.RankBonus(stride=2).first_step_note(ranked([1.0, 1.0])[0]) == ""
+
+
 def test_first_batch_has_no_baseline_and_the_store_survives():
     link = Chain((effective_rank.RankBonus(stride=1),))
     found, state = link(*ranked([1.0, -1]), {})
