@@ -4,20 +4,28 @@ trained (arXiv:2505.08459).
 
     offline   the stored strategies play each other; payoff(i, j) = 10 won + 0.1 damage + 0.1 (spent -
               harvested), payoff(j, i) = -payoff(i, j), 0 on the diagonal; the network learns P(i beats j)
-    online    begin with the meta strategy, argmax_i mean_j payoff(i, j); after each game the opponent's
-              strategy t is recognised, in three tries, else the strategy is kept; then
+    online    begin with the meta strategy, argmax_i mean_j payoff(i, j); every 20 of 200 ticks, and after
+              each game, the opponent's strategy t is recognised, in three tries, else the own one is kept; then
                   t is stored    argmax_i payoff(i, t)
                   else           argmax_s net(s, t) over the whole space, or where that is below 1/2 the meta strategy
 
     palaestra train sap
-    palaestra train sap recogniser="endpoint(url='http://HOST:PORT/v1',model='NAME')"
+    palaestra train sap recogniser="endpoint(url='http://HOST:PORT/v1',model='NAME')" planner="endpoint(url=...)"
     palaestra train sap --env game.py:Game --model DIR strategies=mine.jsonl
 
 In a game of yours with two seats a model plays each side by the text of a strategy, and reads from the
-replies of the other side which one that plays by. The built-in game is a hidden payoff over 1,020
-strategies of a small real-time strategy game. Beside the method play the meta strategy alone (`meta`),
-the stored strategy nearest to what was recognised (`nearest`), and the method that is told the
-opponent's strategy (`sap_known`), against stored opponents (`seen`) and others (`unseen`).
+replies of the other side which one that plays by. The built-in game is a small real-time strategy game
+with MicroRTS's units: workers harvest, buildings train, armies attack or defend. Rules turn each of its
+1,020 strategies into orders by what a side has; with a `planner` a model does, every 20 ticks, from the
+strategy's words and what both sides have. Beside the method play a strategy that is drawn (`random`), the
+meta strategy alone (`meta`), the stored strategy that beats the one nearest to what was recognised
+(`nearest`), and the method that is told the opponent's strategy (`sap_known`); against stored opponents
+(`seen`), others (`unseen`), and six that play by rules of their own (`rules`: four rushes, one that
+defends until it has an army, and one that trains what beats the other side's units).
+
+What the default run shows: in this game one strategy is nearly best against all, and where the meta
+strategy wins nothing is left to exploit. The network tells who wins (87% of held-out pairs), but the best of
+1,020 promises is too good: it promises 0.33 more wins than there are.
 """
 
 from typing import Any
@@ -75,14 +83,15 @@ CARD = pl.Card(
     use="It helps where strategies counter each other and an opponent keeps to one; where one strategy is best "
     "against all, the meta strategy does as well.",
     lacks=(
-        "MicroRTS is not here: the built-in game is a matrix of chances to win that is drawn, with damage but without "
-        "resources and ticks, so the planner that turns a strategy into actions acts in a game of yours alone.",
-        "An opponent is recognised after each game of a series, not every 200 ticks inside of one.",
-        "Rule-based opponents and agents of reinforcement learning, with which the paper compares, are not here.",
-        "In a game of yours the space is your file, and the network tells unseen strategies by your vectors alone.",
-        "In the default run (one seed, 20 unseen opponents) the method wins 0.73, the nearest stored strategy 0.68 and "
-        "the meta strategy 0.47; the lead over the nearest, 0.05 (-0.10 to 0.19), is within chance. Told the opponent's "
-        "strategy it wins 0.81: half of what it recognises is wrong in some feature.",
+        "MicroRTS is not here, nor its bots: the built-in game has its units and costs on one map of 12 x 12, in ticks "
+        "ten times as long, and its end counts what a side is worth; the rule-based opponents are written for it.",
+        "Agents of reinforcement learning, with which the paper compares, are not here.",
+        "In a game of yours an opponent is recognised after each game of a series and not within; the space is your file, "
+        "and the network tells unseen strategies by your vectors alone.",
+        "The claim does not show in the default run (one seed): against 20 unseen opponents the method wins 0.85, the "
+        "meta strategy 0.88, the nearest stored strategy 0.88, a drawn strategy 0.40; against 30 stored ones 0.78, "
+        "0.88, 0.90 and 0.28, and 0.93 where it is told the opponent's strategy. Of what it recognises within games "
+        "22% is right in every feature.",
         "A response that the network promises most is also the one that it errs about most: look at "
         "predicted_minus_won.",
     ),
