@@ -161,9 +161,10 @@ def from_elsewhere(word: str, table: Mapping[str, str] = ELSEWHERE, value: objec
 
 def is_number(text: str) -> bool:
     try:
-        return text == text.strip() and float(text) is not None
+        float(text)
     except ValueError:
         return False
+    return True
 
 
 def suggestion(
