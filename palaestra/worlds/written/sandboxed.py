@@ -166,8 +166,7 @@ async def view_game(
     Fault.
     """
     ask = {"actions": list(actions), "rival": rival, "iterations": iterations, "exact": exact}
-    ask["agent"] = agent
-    return await ask_game(code, "view", read_view, 2 * SECONDS, seed=seed, **ask)
+    return await ask_game(code, "view", read_view, 2 * SECONDS, seed=seed, agent=agent, **ask)
 
 
 async def best_move(

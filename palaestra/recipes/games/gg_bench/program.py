@@ -132,8 +132,11 @@ class GameBench:
                 return asdict(trained)
             weights = str(trained.get("weights", ""))
             points = [
-                await pl.worlds.random_points(game.code, n, *rival, seed, agent)
-                for *rival, agent in ((self.iterations, self.solved, weights), (0, 0, ""))
+                await pl.worlds.random_points(game.code, n, iterations, exact, seed, agent)
+                for iterations, exact, agent in (
+                    (self.iterations, self.solved, weights),
+                    (0, 0, ""),
+                )
             ]
             for broken in points:
                 if isinstance(broken, pl.worlds.GameVerdict):
