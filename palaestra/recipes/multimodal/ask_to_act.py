@@ -44,13 +44,13 @@ imitation, seed 0, on the same 40 held-out rooms (95% intervals 15 points to eac
     imitation alone                                    58%     53      1.0       0.1     0.91
     critic, 8 updates a step, legal=0                  30%     23      2.0       1.1     0.13
     legal=0.1                                          38%     34      1.0       0.1     0.84
-    legal=0.1, one update a step (the default)         35%     32      1.0       0.2     0.80
+    legal=0.1, one update a step (the default)         35%     32      1.0       0.2     0.79
     the same, baseline=group                           35%     32      1.0       0.05    0.88
 
-"possible" is the probability of what is possible without the restriction, in the last training step. So questions that are
-asked again and again came of what the restriction hides, and `legal` ends that. That success falls comes neither of it nor of the critic,
-and not of the number of updates alone. All arms have 16 episodes of four rooms a step, at 3e-4; larger steps, lower rates,
-a KL, success alone and `usefulness=shuffled` were not measured. No claim.
+"possible" is the probability of what is possible without the restriction, in the last training step. So questions
+that are asked again and again came of what the restriction hides, and `legal` ends that. That success falls comes
+neither of it nor of the critic, and not of the number of updates alone. All arms have 16 episodes of four rooms a
+step, at 3e-4; larger steps, lower rates, a KL, success alone and `usefulness=shuffled` were not measured. No claim.
 """
 
 import asyncio
