@@ -37,7 +37,20 @@ may learn to ask what it need not know; "idle", useless ones. `budget` is B.
 of rooms where a user has to name these attributes, "nothing" where the instruction is enough. A restriction to what is
 possible says nothing of how likely that is without it; `legal` adds -log of that probability to the loss.
 
-ASK_RESULTS
+In the built-in run, on rooms of three objects, **rewards make it worse than imitation**. From one start of 80 steps of
+imitation, seed 0, on the same 40 held-out rooms (95% intervals 15 points to each side), after 12 steps of 16 episodes:
+
+                                                    success   ARS   questions   idle   possible
+    imitation alone                                    58%     53      1.0       0.1     0.91
+    critic, 8 updates a step, legal=0                  30%     23      2.0       1.1     0.13
+    legal=0.1                                          38%     34      1.0       0.1     0.84
+    legal=0.1, one update a step (the default)         35%     32      1.0       0.2     0.79
+    the same, baseline=group                           35%     32      1.0       0.05    0.88
+
+"possible" is the probability of what is possible without the restriction, in the last training step. So questions
+that are asked again and again came of what the restriction hides, and `legal` ends that. That success falls comes
+neither of it nor of the critic, and not of the number of updates alone. All arms have 16 episodes of four rooms a
+step, at 3e-4; larger steps, lower rates, a KL, success alone and `usefulness=shuffled` were not measured. No claim.
 """
 
 import asyncio
@@ -115,6 +128,7 @@ CARD = pl.Card(
     use="It helps where instructions leave open which of several things is meant, and somebody can be asked; where a "
     "guess can be taken back cheaply, asking is rarely worth its cost.",
     lacks=(
+        "That learning from rewards beats imitation is not shown: in the built-in run it is worse, in four settings of one seed.",
         "Habitat 3.0 and ReplicaCAD are not there: places, objects and skills are records, or an environment of yours.",
         "The agent reads words, not frames; a Perceiver that compresses frames is not there.",
         "A value head reads the policy's own states; PPO is not distributed over simulators.",

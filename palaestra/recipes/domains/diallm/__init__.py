@@ -122,6 +122,7 @@ CARD = pl.Card(
         "The dialogues are made of columns by a template: no language model rewrites records as conversations, and visits "
         "over time, symptoms and a physician's notes are not there.",
         "No table of the paper is repeated: TriNetX is closed. The meaning of a result is its range's, and no physician's.",
+        "How well results are interpreted, and recall@k, were not measured in a run at full length.",
         "The reward of the released code, similarity of embeddings to the reference answer, is not there.",
     ),
     grade="C",

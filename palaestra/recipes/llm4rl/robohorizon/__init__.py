@@ -51,6 +51,12 @@ that a large model wrote once (`recorded.py`), at first with the sign error of t
 0.17. It foretells 93% of the variance of the next observation: a model that learns the dynamics, and not that
 imagination solves the task. unlinted is the same as guide to four digits, as training hardly comes to the stage whose sign
 is wrong. Written stages are learned one after the other; that they bring the whole task about is not shown.
+The script is paid in 17.1 of 50 steps (0.2) and does all stages.
+
+Of cameras the autoencoder was measured, and the arm "views" was not run at full length. After 300 updates on 30
+demonstrations of a script a code of one whole view explains 0.78 of the variance of all views' pixels, one of a quarter of
+its patches 0.58; from codes of the front camera in 20 other games the hand's and the item's place, grip, angle and handle
+are read off linearly with 0.73 to 0.98 of their variance.
 
 Deviations: rewards are scaled by the sum of bonuses, and a stage that is done stays done. A game that ends early
 is paid as if its last state stayed. The world model also foretells the next observation by the prior, which is
@@ -115,6 +121,7 @@ CARD = pl.Card(
     use="It helps where a task has steps that follow one another and is paid at its end alone, and where "
     "quantities tell how far each step is; compare `steps` to see whether the bonuses matter.",
     lacks=(
+        "What a world model that sees comes to beside one that reads numbers is not measured at full length.",
         "Pictures are small drawings of a plane, not of a rendered scene; cameras are those of simulators in arrays, and "
         "pictures of Gymnasium's environments are not taken. The autoencoder is small, and its decoder no transformer.",
         "Rewards are expressions over named quantities, not Python, and a stage's condition cannot remember.",
