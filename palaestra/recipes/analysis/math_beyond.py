@@ -238,9 +238,8 @@ def tell_seen(seen: Sequence[bool], shares: Mapping[str, Sequence[float]]) -> st
             "It was trained on all of these problems, so they do not show what it does on others."
         )
     others = [i for i, known in enumerate(seen) if not known]
-    gain = pl.stats.paired_share_difference(
-        *([shares[k][i] for i in others] for k in ("start", "model"))
-    )
+    start, model = ([shares[k][i] for i in others] for k in ("start", "model"))
+    gain = pl.stats.paired_share_difference(start, model)
     return (
         f"It was trained on {sum(seen)} of these {len(seen)} problems; on the other {len(others)} one answer "
         f"is right {how_often(gain)}."
