@@ -11,15 +11,14 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.planning import published
+from palaestra.planning.model_sizes import SIZES, size_named
 from palaestra.planning.sizing import (
     GPUS,
-    SIZES,
     Assumptions,
-    Way,
+    GpuUse,
     Work,
     ladder,
     report,
-    size_named,
 )
 
 DEFAULTS = {
@@ -142,7 +141,7 @@ def add_up(parts: Mapping[str, float]) -> str:
     return " + ".join(f"{v:.1f} {k}" for k, v in parts.items() if v)
 
 
-def show_ways(rows: Sequence[Way]) -> Iterator[str]:
+def show_ways(rows: Sequence[GpuUse]) -> Iterator[str]:
     """A line for each way to use the GPUs."""
     if not rows:
         yield "no way to use these GPUs fits"

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from palaestra import stats
-from palaestra.planning.sizing import GPUS, ModelSize, Work, size_named, ways
+from palaestra.planning.model_sizes import ModelSize, size_named
+from palaestra.planning.sizing import GPUS, Work, ways
 from palaestra.types import value_class
 
 PAPER = Work(prompts=128, group=16, prompt_tokens=256, answer_tokens=2048, max_tokens=8192)

@@ -12,17 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from palaestra.planning.model_sizes import ModelSize, size_named
 from palaestra.planning.sizing import (
     GPUS,
     Assumptions,
     Gpu,
-    ModelSize,
     Work,
     colocated,
     log_prob_seconds,
     rollout,
     separate,
-    size_named,
     update_seconds,
 )
 from palaestra.types import value_class

@@ -9,8 +9,9 @@ import pytest
 from palaestra.cli.main import main
 from palaestra.planning import published, sizing
 from palaestra.planning.growth import fit_power
+from palaestra.planning.model_sizes import SHORT, SPARSE, ModelSize, size_named
 from palaestra.planning.paper import STATE
-from palaestra.planning.sizing import GPUS, SPARSE, Assumptions, ModelSize, Work, size_named
+from palaestra.planning.sizing import GPUS, Assumptions, Work
 
 # 32 layers, 8 heads of keys of 128
 EIGHT = ModelSize(
@@ -207,7 +208,7 @@ def test_the_command_shows_parts_seconds_breaks_and_assumptions(capsys):
         assert part in out
     assert main(["plan", "--model", "sizes", "--json", *small]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [r["model"] for r in rows] == list(sizing.SHORT.values())
+    assert [r["model"] for r in rows] == list(SHORT.values())
     least = [r["least_learner"] for r in rows]
     assert least == sorted(least) and least[0] == 1 and least[-1] > 8
 
