@@ -19,7 +19,7 @@ PLAYED = ("against uniform", "illegal", "tokens", "steps", "seconds")
 UNITS = {"kuhn": "chips a hand", "negotiation": "points a game"}
 
 
-def column(results: Mapping[str, Any], game: str, arm: str, of: str = "late") -> dict[int, float]:
+def column(results: Mapping[str, Any], game: str, arm: str, of: str = "late") -> dict[int, Any]:
     """A measure of an arm by declared seed; "start" is the exploitability before training."""
     cells = {tuple(at.split("/")): c for at, c in results["cells"].items()}
     return {
@@ -87,6 +87,23 @@ def played_table(results: Mapping[str, Any], game: str) -> str:
     )  # fmt: skip
 
 
+def steps_table(results: Mapping[str, Any]) -> str:
+    """Arms less self after equally many steps: at the last reading that all runs of a game have. Without a verdict."""
+    rows = list[Sequence[str]]()
+    for game, title in TITLES.items():
+        steps = [n for arm in ARMS for n in column(results, game, arm, "steps").values()]
+        if not steps:
+            continue
+        at = min(steps) // DECLARED["read every"]
+        each = {
+            arm: {n: course[at] for n, course in column(results, game, arm, "course").items()}
+            for arm in ARMS
+        }
+        told = (of_values(gains_over(each[arm], each[BASE]), "+") for arm in ARMS if arm != BASE)
+        rows.append((title, f"{at * DECLARED['read every']}", *told))
+    return table(rows, "game", "step", *(f"{arm} less self" for arm in ARMS if arm != BASE))
+
+
 def references_table(results: Mapping[str, Any]) -> str:
     """Tables without a model."""
     rows = [
@@ -132,6 +149,7 @@ def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
     return {
         "conclusions": conclusions(results),
         "arms": "\n\n".join(tables),
+        "steps": steps_table(results),
         "references": references_table(results),
     }
 

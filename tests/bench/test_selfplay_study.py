@@ -80,8 +80,8 @@ def test_the_average_policy_earns_what_drawing_a_policy_earns():
 
 def test_fictitious_play_nears_an_equilibrium():
     world = games.kuhn()
-    few, many = (world.exact_play(games.fictitious(world, n))["exploitability"] for n in (5, 50))
-    assert many < few < 11 / 24 and many < 0.06
+    few, many = (world.exact_play(games.fictitious(world, n))["exploitability"] for n in (5, 20))
+    assert many < few < 11 / 24 and many < 0.1
 
 
 def test_deals_of_seeds_are_their_own():
@@ -94,9 +94,8 @@ def test_arms_differ_in_the_other_seat_alone():
     made = {arm: study.recipe_of(arm, "kuhn") for arm in study.ARMS}
     casts = {arm: r.collect.links[0].cast for arm, r in made.items()}
     assert casts["self"] is None and len({repr(c) for c in casts.values()}) == 4
-    for r in made.values():
-        assert r.learners == made["self"].learners and r.objective == made["self"].objective
-        assert r.schedule == made["self"].schedule and r.credit == made["self"].credit
+    for r in made.values():  # a learner has its objective, credit and optimiser
+        assert r.learners == made["self"].learners and r.schedule == made["self"].schedule
     assert set(made["mixed population"].references) == {"past", "start"}
     assert made["fixed opponent"].references == {"start": "policy"}
 
@@ -132,6 +131,14 @@ def test_a_missing_cell_makes_its_game_a_trial():
     assert "more exploitable" not in page.arms_table(results, "kuhn")
     assert "more exploitable" in page.arms_table(results, "negotiation")
     assert page.conclusions(results).startswith("- **Not complete:** 1 of the 40 declared cells")
+
+
+def test_arms_are_compared_at_the_last_step_that_all_have():
+    results = results_with(LATE)
+    for at, cell in results["cells"].items():
+        cell["steps"] = 5 if "/self/" in at else 8
+        cell["course"] = [0.3, 0.2 if "/self/" in at else 0.25, 0.9]
+    assert "| Kuhn poker | 3 | +0.050 [+0.050, +0.050] |" in page.steps_table(results)
 
 
 def test_the_measure_is_the_second_half_of_the_course():
