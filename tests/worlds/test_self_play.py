@@ -62,7 +62,7 @@ def first():
 def test_credit_by_hand():
     """Values .5 and .2, a win at the end: deltas 1 - .2 = .8 and .99 * .2 - .5 = -.302, and the first turn
     is credited with -.302 + .99 * .95 * .8 = .4504."""
-    turns = [self_play.Turn([], [0], 0, 1.0, v) for v in (0.5, 0.2)]
+    turns = [self_play.SelfPlayTurn([], [0], 0, 1.0, v) for v in (0.5, 0.2)]
     self_play.credit(turns, 1.0)
     assert turns[1].advantage == pytest.approx(0.8) and turns[0].advantage == pytest.approx(0.4504)
     assert [t.target for t in turns] == pytest.approx([0.9504, 1.0])
@@ -87,8 +87,8 @@ def test_gradients_are_those_of_the_loss():
     agent.features, agent.moves = {c: i for i, c in enumerate("abcd")}, {5: 0, 6: 1, 7: 2}
     for array in (agent.rows, agent.heads, agent.value):
         array[:] = rng.normal(0, 0.4, array.shape)
-    turns = [self_play.Turn([0, 1], [0, 1, -1], 0, 0.3, 0.1), self_play.Turn([1, 2], [1, 2], 1, 0.4, -0.2)]
-    turns += [self_play.Turn([2, 3], [0, 2], 0, 0.2, 0.0)]
+    turns = [self_play.SelfPlayTurn([0, 1], [0, 1, -1], 0, 0.3, 0.1), self_play.Turn([1, 2], [1, 2], 1, 0.4, -0.2)]
+    turns += [self_play.SelfPlayTurn([2, 3], [0, 2], 0, 0.2, 0.0)]
     for turn, (advantage, target) in zip(turns, ((-1.0, 0.5), (0.3, -1.0), (2.0, 1.0)), strict=True):
         turn.advantage, turn.target = advantage, target
     grads = self_play.gradients(agent, turns)

@@ -163,7 +163,7 @@ def numbers(known: dict[str, int], names: Sequence[str], room: int) -> list[int]
 
 
 @dataclass
-class Turn:
+class SelfPlayTurn:
     """A turn of the agent, and what it is credited with."""
 
     seen: list[int]
@@ -184,7 +184,7 @@ def train_agent(begin: Begin, steps: int, seed: str) -> Agent:
         pool.append(agent.copy())
         while taken < steps * (stage + 1) / STAGES:
             epsilon = EPSILON[0] + (EPSILON[1] - EPSILON[0]) * min(1.0, taken / steps)
-            turns = list[Turn]()
+            turns = list[SelfPlayTurn]()
             for game in range(GAMES):
                 turns += play_game(begin, agent, rng.choice(pool), game % 2, epsilon, rng)
             if not turns:  # no move of this game is ever a choice
@@ -198,9 +198,9 @@ def train_agent(begin: Begin, steps: int, seed: str) -> Agent:
 
 def play_game(
     begin: Begin, agent: Agent, rival: Agent, seat: int, epsilon: float, rng: random.Random
-) -> list[Turn]:
+) -> list[SelfPlayTurn]:
     """The agent's turns in a game against a member of the pool, with what they are credited with."""
-    position, turns = begin(), list[Turn]()
+    position, turns = begin(), list[SelfPlayTurn]()
     while not position.done and position.plies < PLIES:
         moves = position.moves()
         if len(moves) == 1:
@@ -214,13 +214,13 @@ def play_game(
             shares = agent.chances(h, known)
             at = rng.choices(range(len(moves)), shares.tolist())[0]
             value = float(np.tanh(agent.value @ h))
-            turns.append(Turn(seen, known, at, float(shares[at]), value))
+            turns.append(SelfPlayTurn(seen, known, at, float(shares[at]), value))
             position.advance(moves[at])
     credit(turns, 0.0 if position.winner is None else 1.0 if position.winner == seat else -1.0)
     return turns
 
 
-def credit(turns: Sequence[Turn], paid: float) -> None:
+def credit(turns: Sequence[SelfPlayTurn], paid: float) -> None:
     """Generalised advantages of a game that pays at its end (arXiv:1506.02438), in place."""
     advantage, after = 0.0, 0.0
     for i, turn in enumerate(reversed(turns)):
@@ -237,7 +237,7 @@ class Adam:
         self.moments = {n: [np.zeros_like(getattr(agent, n)) for _ in "mv"] for n in names}
         self.steps = 0
 
-    def step(self, agent: Agent, turns: Sequence[Turn]) -> None:
+    def step(self, agent: Agent, turns: Sequence[SelfPlayTurn]) -> None:
         """One step on all these turns."""
         grads = gradients(agent, turns)
         length = float(np.sqrt(sum((g * g).sum() for g in grads.values())))
@@ -252,7 +252,7 @@ class Adam:
             getattr(agent, name)[: len(grad)] -= LR * unbiased / scale
 
 
-def gradients(agent: Agent, turns: Sequence[Turn]) -> dict[str, Any]:
+def gradients(agent: Agent, turns: Sequence[SelfPlayTurn]) -> dict[str, Any]:
     """Of the mean loss of turns, whose advantages are centred and scaled, by weight; those of features and
     moves that were never met are left out.
     """
