@@ -15,8 +15,8 @@ the reward and never the agent. PPO with a value head, GAE over all tokens, each
     palaestra train ask-to-act --env FILE.py:CLASS --model DIR user="endpoint(...)" judge="endpoint(...)"
 
 A row has `prompt` ("bring the cup to the door"), `objects` (a list of {"name", "place", and attributes of yours, e.g. "colour",
-"size"}), `wanted` (the name of the one that is meant), `bring_to` (a place), and maybe `places` and `begin_at`. The world moves things by
-these records. Questions are `ask ATTRIBUTE` and `ask ATTRIBUTE VALUE`, in the words of the record and on
+"size"}), `wanted` (the name of the one that is meant), `bring_to` (a place), and maybe `places` and `begin_at`. The world moves
+things by these records. Questions are `ask ATTRIBUTE` and `ask ATTRIBUTE VALUE`, in the words of the record and on
 values that were seen or heard; the user is a program that knows `wanted`, or a model, `user`, who is
 told which object is meant and answers in its own words. With `free=true` the agent may ask a model user
 anything, and impossible actions cost a turn; else only what is possible can be said. `shown=80` first imitates, for
