@@ -407,8 +407,7 @@ def record_task(record: ClinicalRecord, task_id: str, domain: str) -> Task:
     meta: dict[str, Any] = {"findings": dict(record.findings), "abnormal": record.abnormal}
     if record.ordered is not None:
         meta["ordered"] = record.ordered
-    if record.measured:
-        meta["measured"] = dict(record.measured)
+    meta["measured"] = dict(record.measured)
     return Task(
         id=task_id,
         prompt=(Message(role="user", content=shown),),
