@@ -211,14 +211,15 @@ def answers_at_once(
 
 def first_rank_gb(size: ModelSize, gpus: int, work: Work, assume: Assumptions) -> float:
     """GB that the first rank of Palaestra's learner needs at most, by its code and not by a run: it
-    keeps the whole model in bfloat16 beside its share, and makes a whole copy, of float32 where
-    weights are trained, before that is cut.
+    keeps the whole model in bfloat16 beside its share, and makes a whole copy of that, which is cut
+    layer by layer, each in float32 where weights are trained.
     """
     parts = sum(learner_parts(size, gpus, work, assume).values())
     if gpus == 1:
         return parts
     whole = BYTES * size.parameters / GB
-    cut = (BYTES if work.lora else WEIGHT) * size.parameters / GB
+    widened = 0.0 if work.lora else WEIGHT * size.layer_parameters
+    cut = (BYTES * size.parameters + widened) / GB
     return whole + max(cut + assume.context, parts)
 
 

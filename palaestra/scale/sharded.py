@@ -105,19 +105,27 @@ def shard(model: Model, mesh: DeviceMesh) -> TrainingForward:
         policy = MixedPrecisionPolicy(
             param_dtype=low.pop(), reduce_dtype=torch.float32, cast_forward_inputs=False
         )
-    for p in model.trainable():
-        p.data = p.data.to(torch.promote_types(p.dtype, torch.float32))
     root = TrainingForward(model)
     for layer in root.layers():
+        widen(layer)
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     for head in root.heads:
+        widen(head)
         fully_shard(head, mesh=mesh, reshard_after_forward=False)
+    widen(root)
     fully_shard(root, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     for module in root.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
     return root
+
+
+def widen(module: nn.Module) -> None:
+    """Trained weights of a module in float32, just before it is cut: a whole model never is."""
+    for p in module.parameters():
+        if p.requires_grad and is_low(p):
+            p.data = p.data.to(torch.float32)
 
 
 def is_low(p: Tensor) -> bool:

@@ -6,11 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from palaestra.models.forward import forward
 from palaestra.models.inside import attention
-from palaestra.models.load import frozen_copy
+from palaestra.models.load import frozen_copy, load
+from palaestra.models.model import trainable_copy
 from palaestra.recipes.base import grpo
+from palaestra.scale import sharded as room
 from palaestra.scale.local_ranks import run_ranks
 from palaestra.scale.sharded import ShardedModel, Turn, deal
 from palaestra.values import override
+from torch.distributed.tensor import DTensor
 
 from tests.shards import cases_of, model_of, store, stored
 
@@ -46,6 +49,28 @@ def say(mesh, path):
         theirs = [{k: v.numpy() for k, v in forward(plain, case.batch.part(p), NEEDS).items()} for p in parts]
     local = sum(p.to_local().numel() for p in sharded.model.module.parameters())
     return all(np.array_equal(a[k], b[k]) for a, b in zip(mine, theirs, strict=True) for k in NEEDS), local
+
+
+def widened(mesh, _):
+    """Of each module, when it is cut: whole weights of the model in float32, and the module's own that are whole."""
+    model, seen, cut = trainable_copy(load("tiny", dtype="bfloat16")), [], room.fully_shard
+    whole = lambda parameters: [p for p in parameters if not isinstance(p, DTensor)]
+
+    def watch(module, **how):
+        wide = [p for p in whole(model.module.parameters()) if p.dtype == torch.float32]
+        seen.append((sum(p.numel() for p in wide), sum(p.numel() for p in whole(module.parameters()))))
+        return cut(module, **how)
+
+    room.fully_shard = watch
+    room.shard(model, mesh)
+    kept = {p.dtype for p in model.trainable()}
+    return seen, kept == {torch.float32}
+
+
+def test_no_more_than_the_module_that_is_cut_is_whole_in_float32(tmp_path):
+    for seen, kept in run_ranks(2, widened, tmp_path):
+        assert len(seen) > 3 and all(wide == own > 0 for wide, own in seen) and kept
+        assert max(own for _, own in seen) < sum(own for _, own in seen) / 2
 
 
 def test_slices_say_what_the_whole_says(tmp_path):
