@@ -291,7 +291,7 @@ class ScalingCurve:
         means = {m: [x["mean"] for x in records if x["families"] == m] for m in (0, *self.sizes)}
         ctx.log({"slope": slope, **{f"scaling/{m}": float(np.mean(x)) for m, x in means.items()}})
         if self.orders > 1:
-            interval = pl.stats.bounded_interval(slopes, -1.0, 1.0)
+            interval = pl.stats.mean_interval(slopes)
             told |= {"slopes": {"of": "reward", **interval.json()}}
             ctx.say(
                 f"over {self.orders} orders of the families its 95% interval is {interval.low:.3f} to "

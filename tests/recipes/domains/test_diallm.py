@@ -142,9 +142,9 @@ def test_a_result_is_interpreted_before_the_record_says_it():
     world = AskFindings(TESTS, CLASSES, interpret=True)
     assert world.most_turns == 11 and world.read_meaning("abnormal pulse") == "" == world.read_meaning("")
     assert world.oracle(shown.state) == "result abnormal"
-    assert paid(["abnormal", "read", "confirmed", "misread", "right"]).total == near(0.2 + 100 / 45)
-    parts = paid(["abnormal", "read", "read", "wrong"]).parts
-    assert parts["interpretation"] == near(0.2) and parts["confirmation"] == near(0.2)
+    assert paid(["abnormal", "read", "confirmed", "misread", "right"]).total == near(100 / 45)
+    parts = paid(["abnormal", "read", "misread", "wrong"]).parts
+    assert parts["interpretation"] == near(-0.2) and parts["confirmation"] == near(0.2)
 
 
 def test_tests_before_a_diagnosis():
@@ -269,6 +269,7 @@ def test_loopholes():
     """Tests whose results are normal earn nothing by default, one that is asked for again costs, and no diagnosis is worth 0.
     Without a cost, asking pays by itself."""
     assert paid(["confirmed", "confirmed"]).total == near(0) == paid(["confirmed", "confirmed"]).parts["diagnosis"]
+    assert paid(["confirmed", "read", "confirmed", "read"]).total == near(0)
     assert paid(["confirmed", "confirmed"], cost=0.0).total == near(0.4)
     assert paid(["repeated"]).total == paid(["unordered"]).total == near(-0.25)
     assert paid(["unread", "unread"]).total == near(-0.1)

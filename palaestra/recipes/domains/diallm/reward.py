@@ -18,7 +18,7 @@ class DiagnosisReward:
         cost: of every test.
         balance: weighs a right diagnosis by N / (K n_c), between `least` and `most`; False: by 1.
         wrong: taken for a wrong diagnosis.
-        meaning: for the meaning of a result as its range has it; taken for another one.
+        meaning: taken for a meaning of a result that is not its range's; the right one earns nothing, as asking would pay.
     """
 
     confirm: float = 0.2
@@ -29,7 +29,7 @@ class DiagnosisReward:
     wrong: float = 1.0
     least: float = 0.2
     most: float = 5.0
-    meaning: float = 0.1
+    meaning: float = 0.2
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world = findings_world(ctx)
@@ -46,7 +46,7 @@ class DiagnosisReward:
             "missing": -self.unconfirmed - self.cost,
             "repeated": -self.unconfirmed - self.cost,
             "unread": -self.unconfirmed,
-            "read": self.meaning,
+            "read": 0.0,
             "misread": -self.meaning,
             "right": weight,
             "wrong": -self.wrong,

