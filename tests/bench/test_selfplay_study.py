@@ -5,6 +5,7 @@ import json
 import palaestra as pl
 import pytest
 from palaestra.markdown import fill_marks
+from palaestra.run import built_in
 from palaestra.types import Message
 
 pytest.importorskip("pyspiel")
@@ -84,7 +85,8 @@ def test_fictitious_play_nears_an_equilibrium():
     assert many < few < 11 / 24 and many < 0.1
 
 
-def test_deals_of_seeds_are_their_own():
+def test_deals_of_seeds_are_their_own(monkeypatch):
+    monkeypatch.setattr(built_in, "WORLDS", dict(built_in.WORLDS))  # what is registered stays there
     tasks = [games.DealsOfSeed(games.kuhn(), "x", seed) for seed in (0, 1)]
     assert len({t.task("train", i).id for t in tasks for i in range(50)}) == 100
     assert games.register("kuhn", 3) == "kuhn-3"

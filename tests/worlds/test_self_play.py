@@ -87,7 +87,10 @@ def test_gradients_are_those_of_the_loss():
     agent.features, agent.moves = {c: i for i, c in enumerate("abcd")}, {5: 0, 6: 1, 7: 2}
     for array in (agent.rows, agent.heads, agent.value):
         array[:] = rng.normal(0, 0.4, array.shape)
-    turns = [self_play.SelfPlayTurn([0, 1], [0, 1, -1], 0, 0.3, 0.1), self_play.Turn([1, 2], [1, 2], 1, 0.4, -0.2)]
+    turns = [
+        self_play.SelfPlayTurn([0, 1], [0, 1, -1], 0, 0.3, 0.1),
+        self_play.SelfPlayTurn([1, 2], [1, 2], 1, 0.4, -0.2),
+    ]
     turns += [self_play.SelfPlayTurn([2, 3], [0, 2], 0, 0.2, 0.0)]
     for turn, (advantage, target) in zip(turns, ((-1.0, 0.5), (0.3, -1.0), (2.0, 1.0)), strict=True):
         turn.advantage, turn.target = advantage, target
