@@ -19,7 +19,9 @@ import asyncio
 import json
 import math
 import multiprocessing
+import os
 import tempfile
+import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -547,15 +549,23 @@ def describe(case: tuple[str, str]) -> str:
 
 @contextmanager
 def pool(jobs: int) -> Generator[ProcessPoolExecutor]:
-    """Processes of one thread each."""
+    """Processes of one thread each, which end with this one."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "transformers.models.llama.modeling_llama"])
-    with ProcessPoolExecutor(jobs or cores(), context, use_one_thread) as workers:
+    with ProcessPoolExecutor(jobs or cores(), context, begin_worker) as workers:
         yield workers
 
 
-def use_one_thread() -> None:
+def begin_worker() -> None:
     torch.set_num_threads(1)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """Ends this worker when the process that made the pool has ended, however that was."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def check_one(case: tuple[str, str]) -> Movement | str | None:

@@ -1,7 +1,11 @@
 """Canaries: what they see, what they let pass, and that planted faults move the right ones."""
 
 import math
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import palaestra as pl
 import pytest
@@ -238,3 +242,20 @@ def test_every_canary_is_recorded_for_what_it_runs_today():
         or canaries.configuration_of(case, kept.size) != kept.configuration
     ]
     assert other == []  # palaestra reproduce --record METHOD
+
+
+def test_workers_end_with_a_check_that_is_killed(tmp_path):
+    script = tmp_path / "check.py"
+    script.write_text(
+        "import os, time\nfrom palaestra.ledger import canaries\n"
+        "if __name__ == '__main__':\n    with canaries.pool(1) as workers:\n"
+        "        print(workers.submit(os.getpid).result(), flush=True)\n        time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as check:
+        worker = int(check.stdout.readline())
+        check.kill()
+    assert Path(f"/proc/{worker}").exists()
+    end = time.monotonic() + 60
+    while Path(f"/proc/{worker}").exists():
+        assert time.monotonic() < end
+        time.sleep(0.1)
