@@ -45,6 +45,7 @@ KEPT = (
     "tests/ledger/test_ledger.py::test_arms_are_tuned_measured_fail_and_resume",
     "tests/test_public.py::test_the_script_of_the_readme_runs_at",
     "tests/recipes/test_bare.py",
+    "tests/test_declared.py",
     "tests/site/test_site.py::test_every_link_and_anchor",
     "tests/view/test_browser.py::test_a_run_is_watched",
     "tests/engines/test_vllm.py::test_the_command_line_trains",
