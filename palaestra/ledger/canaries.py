@@ -18,12 +18,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import multiprocessing
-import os
 import tempfile
-import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, field, replace
 from functools import cache
@@ -37,13 +33,13 @@ from safetensors.torch import load_file
 
 from palaestra import catalogue, values
 from palaestra.card import Card
-from palaestra.cores import cores
 from palaestra.engines.sampling import observers
 from palaestra.errors import Fault
 from palaestra.ledger import digests
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import canaries as folder_of_canaries
 from palaestra.ledger.results import settings as settings_of
+from palaestra.ledger.watchers import pool
 from palaestra.method import Recipe
 from palaestra.needs.declared import is_required
 from palaestra.needs.rows import columns_of
@@ -545,27 +541,6 @@ def check(
 
 def describe(case: tuple[str, str]) -> str:
     return ": ".join(filter(None, case))
-
-
-@contextmanager
-def pool(jobs: int) -> Generator[ProcessPoolExecutor]:
-    """Processes of one thread each, which end with this one."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "transformers.models.llama.modeling_llama"])
-    with ProcessPoolExecutor(jobs or cores(), context, begin_worker) as workers:
-        yield workers
-
-
-def begin_worker() -> None:
-    torch.set_num_threads(1)
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def end_with_parent() -> None:
-    """Ends this worker when the process that made the pool has ended, however that was."""
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)
 
 
 def check_one(case: tuple[str, str]) -> Movement | str | None:

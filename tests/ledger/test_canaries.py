@@ -247,8 +247,8 @@ def test_every_canary_is_recorded_for_what_it_runs_today():
 def test_workers_end_with_a_check_that_is_killed(tmp_path):
     script = tmp_path / "check.py"
     script.write_text(
-        "import os, time\nfrom palaestra.ledger import canaries\n"
-        "if __name__ == '__main__':\n    with canaries.pool(1) as workers:\n"
+        "import os, time\nfrom palaestra.ledger.watchers import pool\n"
+        "if __name__ == '__main__':\n    with pool(1) as workers:\n"
         "        print(workers.submit(os.getpid).result(), flush=True)\n        time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as check:
