@@ -81,7 +81,7 @@ class CleanStream(io.TextIOBase):
         self.stream.flush()
 
     def isatty(self) -> bool:
-        return self.stream.isatty()
+        return not self.stream.closed and self.stream.isatty()  # libraries ask at the very end
 
     def fileno(self) -> int:
         return self.stream.fileno()

@@ -218,3 +218,11 @@ def test_a_display_of_ours_still_draws():
     print("\x1b[1mbold\x1b[0m", file=drawing(clean), end="")
     print("\x1b[1m", file=clean, end="")
     assert stream.getvalue() == "\x1b[1mbold\x1b[0m␛[1m"
+
+
+def test_a_stream_that_was_closed_is_no_terminal():
+    from palaestra.terminal.streams import CleanStream
+
+    stream = io.StringIO()
+    stream.close()
+    assert not CleanStream(stream).isatty()
