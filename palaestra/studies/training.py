@@ -32,8 +32,9 @@ def training_remark(ctx: Any) -> str:
     measured = _prompts(ctx.bench.tasks, "test") if known else []
     if not measured:
         return f"the run of the model was trained on {learned}" if learned else ""
+    trained = frozenset(known)
     return (
-        f"{sum(p in known for p in measured)} of {len(measured)} rows are among the {len(known)} that the run "
+        f"{sum(p in trained for p in measured)} of {len(measured)} rows are among the {len(known)} that the run "
         f"of the model was trained on ({learned})"
     )
 
