@@ -10,10 +10,12 @@ goal, all zero behind the last, and the share of goals that are done.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
 import palaestra as pl
+from palaestra.recipes.llm4rl.rmd_hoi.fingers import TwoFingers
 
 DT, EDGE, HOLD = 0.1, 1.0, 0.15  # s; the field is from -EDGE to EDGE; how near a finger grips
 DRAWER, SLIDE = np.array([-0.6, 0.7]), 0.4  # its handle when closed, and its way
@@ -54,7 +56,7 @@ class FurnitureState:
 
 
 @pl.stage
-class Furniture:
+class Furniture(TwoFingers):
     """A step pays the share of a game's goals that are done; no game ends before the horizon. A goal is done once it holds
     in a step, and then the next one counts.
 
@@ -65,6 +67,7 @@ class Furniture:
         goals: names of `GOALS`, each once a game, in an order that is drawn.
     """
 
+    names: ClassVar[tuple[str, ...]] = PLACES
     goals: tuple[str, ...] = ("drawer", "door", "cup", "button")
     horizon: int = 80
 
@@ -97,18 +100,6 @@ class Furniture:
     @property
     def observation(self) -> int:
         return 2 * len(PLACES) + len(self.goals) + 1
-
-    @property
-    def body_parts(self) -> tuple[str, ...]:
-        return PLACES[:2]
-
-    @property
-    def object_parts(self) -> tuple[str, ...]:
-        return PLACES[2:]
-
-    def places(self, obs: np.ndarray) -> dict[str, np.ndarray]:
-        """[..., 2] where each part is, by observations [..., O]."""
-        return {name: obs[..., 2 * i : 2 * i + 2] for i, name in enumerate(PLACES)}
 
     def task_of(self, obs: np.ndarray) -> np.ndarray:
         """[...] the number of the goal that counts; behind the last one 0."""

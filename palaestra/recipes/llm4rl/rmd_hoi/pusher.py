@@ -4,11 +4,12 @@ Metres and seconds. A step takes 0.1 s; an action is the velocity of each finger
 observation is the places of left, right, box, mat and button, and whether the button was pressed.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 import palaestra as pl
+from palaestra.recipes.llm4rl.rmd_hoi.fingers import TwoFingers
 
 Wanted = Literal["push", "press", "both"]
 DT, EDGE = 0.1, 1.0  # the field is from -EDGE to EDGE
@@ -35,7 +36,7 @@ class PusherState:
 
 
 @pl.stage
-class Pusher:
+class Pusher(TwoFingers):
     """A step pays 1 where all that is wanted holds, else 0; no game ends before the horizon.
 
     A finger in the box pushes it out of its way; between two fingers that touch it from opposite sides it
@@ -43,6 +44,7 @@ class Pusher:
     first one while the box lies on the mat.
     """
 
+    names: ClassVar[tuple[str, ...]] = PLACES
     wanted: Wanted = "press"
     horizon: int = 80
 
@@ -61,18 +63,6 @@ class Pusher:
     @property
     def observation(self) -> int:
         return 2 * len(PLACES) + 1
-
-    @property
-    def body_parts(self) -> tuple[str, ...]:
-        return PLACES[:2]
-
-    @property
-    def object_parts(self) -> tuple[str, ...]:
-        return PLACES[2:]
-
-    def places(self, obs: np.ndarray) -> dict[str, np.ndarray]:
-        """[..., 2] where each part is, by observations [..., O]."""
-        return {name: obs[..., 2 * i : 2 * i + 2] for i, name in enumerate(PLACES)}
 
     def reset(self, rng: np.random.Generator, n: int) -> PusherState:
         draw = lambda low, high: rng.uniform(low, high, (n, 2))
