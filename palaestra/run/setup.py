@@ -386,6 +386,8 @@ def check_problem_settings(settings: Settings) -> None:
     for name in ("skip_bad", "max_prompt_tokens"):
         if getattr(settings, name):
             raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
+    if settings.overlong:
+        raise UserError("--overlong needs --data: it says what becomes of rows of your own")
     if settings.max_pixels:
         raise UserError("--max-pixels needs --data: it makes pictures of your own smaller")
     if settings.max_frames:
@@ -426,6 +428,7 @@ def bench_of(
             judged=judged,
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
+            overlong=settings.overlong,
             pixels=settings.max_pixels,
             frames=settings.max_frames,
             instruction=instruction,
