@@ -542,7 +542,8 @@ def peak_memory_mb() -> float:
     """The most this process has held, on the GPU if it uses one, else resident."""
     if torch.cuda.is_initialized():
         return round(torch.cuda.max_memory_reserved() / 2**20, 1)
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # bytes there, else KiB
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
 
 
 def artifacts(ctx: RunContext, steps: int) -> dict[str, str]:

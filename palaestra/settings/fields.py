@@ -226,7 +226,7 @@ class ProblemSettings:
         means="bfloat16 for a large model where it is faster, otherwise float32",
         use=Use.MEASURED | Use.KEPT | Use.REPEATED,
     )
-    device: str = setting("", "cpu or cuda", means="cuda if available")
+    device: str = setting("", "cpu, cuda, or mps, which is untested", means="cuda if available")
     lora: int = setting(
         0,
         "train low-rank adapters instead of the whole model",
