@@ -1,6 +1,8 @@
 """Which tests run when."""
 
+from itertools import chain
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -68,7 +70,9 @@ def test_every_test_that_is_kept_is_in_the_table():
 
 def test_a_share_has_its_cases_of_every_method_and_all_other_tests():
     def item(name, by_row=True):
-        return SimpleNamespace(nodeid=name, get_closest_marker=lambda mark: by_row)
+        made = Mock(nodeid=name)
+        made.get_closest_marker.return_value = by_row
+        return made
 
     names = [f"a.py::test[{x}]" for x in "pqrst"] + [f"b.py::test[{x}]" for x in "pq"]
     left_out = []
@@ -79,7 +83,7 @@ def test_a_share_has_its_cases_of_every_method_and_all_other_tests():
         conftest.leave_out_shares(config, items, k, 3)
         assert items.pop().nodeid == "c.py::test"
         seen.append([x.nodeid for x in items])
-    assert sorted(sum(seen, [])) == names and all(seen)
+    assert sorted(chain(*seen)) == names and all(seen)
     assert len(left_out) == 2 * len(names)
     whole = [*map(item, names)]
     conftest.leave_out_shares(config, whole, 1, 1)
