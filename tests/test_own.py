@@ -104,6 +104,7 @@ def shown(needs, steps):
     return [step[needs.shows] for step in steps if step.get(needs.shows) is not None]
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("entry", BUILT, ids=lambda e: e.id)
 def test_a_method_trains_on_what_a_user_brings(entry, tmp_path, monkeypatch):
     needs, read = needs_of(entry), watched_models(monkeypatch)
@@ -114,6 +115,7 @@ def test_a_method_trains_on_what_a_user_brings(entry, tmp_path, monkeypatch):
         assert any(abs(x) > 0 for x in shown(needs, steps)), f"{needs.shows} never differs from 0"
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("entry", [e for e in BUILT if needs_of(e).off], ids=lambda e: e.id)
 def test_its_number_is_zero_where_the_mechanism_is_off(entry, tmp_path):
     needs = needs_of(entry)
