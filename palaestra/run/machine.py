@@ -49,7 +49,11 @@ def untested(device: str) -> str:
     parts += [system] if system else []
     if not parts:
         return ""
-    mps = "; set PYTORCH_ENABLE_MPS_FALLBACK=1 if torch lacks an operator there" if kind == "mps" else ""
+    mps = (
+        "; set PYTORCH_ENABLE_MPS_FALLBACK=1 if torch lacks an operator there"
+        if kind == "mps"
+        else ""
+    )
     return (
         f"note: {' on '.join(parts)} is untested: Palaestra was tried on Linux with processors and "
         f"CUDA alone{mps}; compare a short run with --device cpu"

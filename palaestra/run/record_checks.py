@@ -244,9 +244,7 @@ class Omissions:
         self.cuts.pop((split, index), None)
         self.faults.add(f"task {task.id!r}", error)
 
-    def add_long(
-        self, split: str, index: int, task: Task, error: TooLong, cut: Cut | None
-    ) -> bool:
+    def add_long(self, split: str, index: int, task: Task, error: TooLong, cut: Cut | None) -> bool:
         """Takes a record that is too long. Whether it is cut, and so used."""
         if cut is not None:
             self.cuts[split, index] = (*self.cuts.get((split, index), ()), cut)

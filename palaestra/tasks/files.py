@@ -31,7 +31,6 @@ import numpy as np
 from palaestra.errors import UserError
 from palaestra.suggest import close_names
 from palaestra.tasks import options
-from palaestra.tasks.cuts import Cut, shorten
 from palaestra.tasks.columns import ANSWERS, PROMPTS, ColumnMap, Converted, convert
 from palaestra.tasks.conversations import (
     check_whole,
@@ -40,6 +39,7 @@ from palaestra.tasks.conversations import (
     read_text,
     shown_part,
 )
+from palaestra.tasks.cuts import Cut, shorten
 from palaestra.tasks.domains import DomainTasks, domain_tasks
 from palaestra.tasks.molecules import check_same_cut
 from palaestra.tasks.omissions import RecordFaults, most_omissions

@@ -328,7 +328,10 @@ def test_a_text_alone_loses_its_end(tmp_path):
     assert said == ["data: 1 of 20 records are too long and cut, demonstration at the end (--overlong cut)"]
     tasks = ctx.bench.tasks
     (long,) = [t for s, n in SPLITS(tasks) for i in range(n) if len((t := tasks.task(s, i)).meta["document"]) > 20]
-    assert long.prompt[0].content == long.meta["document"] == long.meta["demonstration"] and "3 no" in long.meta["document"]
+    assert (
+        long.prompt[0].content == long.meta["document"] == long.meta["demonstration"]
+        and "3 no" in long.meta["document"]
+    )
 
 
 def test_a_run_trains_on_what_was_cut(tmp_path):
