@@ -49,7 +49,7 @@ def offloading(weights: Iterable[Tensor]) -> Generator[Moved]:
 
     def scratch() -> IO[bytes]:
         if not files:  # it lives as long as a tensor that is in it
-            files.append(tempfile.TemporaryFile(prefix="palaestra-offload-"))
+            files.append(tempfile.TemporaryFile(prefix="palaestra-offload-"))  # noqa: SIM115
         return files[0]
 
     def pack(tensor: Tensor) -> Tensor | Stored:

@@ -86,7 +86,7 @@ def test_each_key_is_where_it_belongs(place, capsys):
     assert (settings.engine, settings.track, settings.reward) == ("vllm(tp=2)", ("wandb",), "score.py:compute_score")
     assert not settings.recompute and settings.overlong == ""
     learner, sample = recipe.learners["policy"], recipe.collect.links[0]
-    (clip, one), (kl, weight) = (
+    (clip, _one), (kl, weight) = (
         (p.objective, p.weight) if hasattr(p, "weight") else (p, 1.0) for p in learner.objective.parts
     )
     assert (clip.low, clip.high, clip.reduce, kl.kind, kl.reduce, weight) == (
