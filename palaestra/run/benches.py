@@ -69,7 +69,7 @@ QUERY = "query"  # likewise, as those that follow a ranking: `palaestra.run.rank
 GRAPH = "graph"  # likewise; --graph means it
 RETRIEVES = (*SEARCHES, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE, GRAPH)  # what --docs goes with
 # for which --tools are not tools of a model that asks questions
-TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE)
+TAKES_TOOLS = (*SEARCHES, NOTEBOOK, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 
 
@@ -359,17 +359,14 @@ def in_dialogue(settings: Settings, instruction: str) -> Bench:
 
 
 def in_documents(settings: Settings, instruction: str) -> Bench:
-    """The user's own questions, answered by searching the user's own documents."""
-    if not settings.docs or not settings.data:
-        raise UserError(
-            "a model that searches needs documents and questions of yours: --docs FOLDER --data "
-            "FILE.jsonl"
-        )
+    """The user's own questions, answered by searching the user's own documents, or with a search of
+    theirs.
+    """
     env = settings.env or SEARCH
     named = parse_alone(env, f"{SEARCH}(k=N,...)")
     given: dict[str, Any] = {"told": True, **named.settings}
     check_world_settings(env, SEARCHES[named.name], given)
-    world = SEARCHES[named.name](BM25(read_documents(settings.docs)), **given)
+    world = SEARCHES[named.name](retriever_of(settings, named.name), **given)
     return several_turns(settings, world, rows_of(settings, instruction, answers=False))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.services.index import Hit, document_of
+from palaestra.services.index import BM25, Hit, document_of
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value_class
 from palaestra.verifiers.answers.short import contains_term, normalise_text
 from palaestra.worlds.search import (
@@ -204,7 +204,8 @@ class JudgeSearch(Search):
     def _passages(self) -> dict[str, list[tuple[str, str]]]:
         """The passages (id, text) of each document, by the document's name."""
         found: dict[str, list[tuple[str, str]]] = {}
-        for name, text in self.index.docs:
+        docs = self.index.docs if isinstance(self.index, BM25) else ()  # of an own search not known
+        for name, text in docs:
             found.setdefault(document_of(name), []).append((name, text))
         return found
 

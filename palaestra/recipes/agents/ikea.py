@@ -39,6 +39,7 @@ CARD = pl.Card(
     ),
     model="tiny-agent",
     task="wiki-few",
+    world="search",
     needs=pl.needs.Requirements(
         columns=(pl.needs.QUESTION, pl.needs.GOLD_ANSWER),
         places=(

@@ -133,7 +133,7 @@ class DraftReward:
         if "draft" not in e.facts or "f1" not in e.reward.parts:
             raise pl.UserError(
                 "sem rewards drafts before searches, and this environment has none (the fact draft); "
-                "give your documents with --docs"
+                "give your documents with --docs, or a search of yours with --tools FILE.py:search"
             )
         golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
         draft = pl.verifiers.answer_f1(unboxed(e.facts["draft"] or ""), [str(g) for g in golds])
@@ -203,7 +203,7 @@ class ShowDrafts:
         if not isinstance(world, pl.worlds.DraftSearch):
             raise pl.UserError(
                 f"sem shows searches of documents, and {ctx.bench.name} has none; give your documents "
-                "with --docs"
+                "with --docs, or a search of yours with --tools FILE.py:search"
             )
         searches = pl.rng_of((*key, "doubt")).random() < 0.5
         example = WorkedExample(

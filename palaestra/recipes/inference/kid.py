@@ -99,7 +99,8 @@ class CompareInfusion:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         world = ctx.bench.world
-        if not isinstance(world, pl.worlds.Search):
+        index = world.index if isinstance(world, pl.worlds.Search) else None
+        if not isinstance(index, pl.services.BM25):
             raise pl.UserError(
                 f"{ctx.bench.name} has no documents, from which kid takes knowledge; give --docs FOLDER"
             )
@@ -110,9 +111,7 @@ class CompareInfusion:
         numbers = pl.run.chosen_tasks(ctx.bench, self.tasks)
         tasks = [ctx.bench.tasks.task("test", i) for i in numbers]
         ways = {"plain": replace(self.infusion, inner_steps=0), "infused": self.infusion}
-        measured = {
-            name: await self._answer(there, world.index, tasks, x) for name, x in ways.items()
-        }
+        measured = {name: await self._answer(there, index, tasks, x) for name, x in ways.items()}
         for name, numbers_of in measured.items():
             ctx.log({"way": name, **numbers_of})
         rate = {

@@ -150,7 +150,7 @@ class JudgementReward:
         if "judgements" not in e.facts:
             raise pl.UserError(
                 "reseek rewards judgements of searches, and this environment has none (the fact "
-                "judgements); give your documents with --docs"
+                "judgements); give your documents with --docs, or a search of yours with --tools FILE.py:search"
             )
         said, useful = e.facts["judgements"], e.facts["useful"]
         both = list(zip(said, useful, strict=True))
@@ -247,7 +247,7 @@ class ShowJudgements:
         if not isinstance(world, pl.worlds.JudgeSearch):
             raise pl.UserError(
                 f"reseek shows searches of documents, and {ctx.bench.name} has none; give your "
-                "documents with --docs"
+                "documents with --docs, or a search of yours with --tools FILE.py:search"
             )
         example = WorkedJudgement(world, self.wrong, self.think, (*key, "wrong"))
         return await pl.Demonstrate()(ctx.with_bench(replace(ctx.bench, world=example)), key, group)
