@@ -39,8 +39,8 @@ def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> Respe
     Raises:
         UserError: the row does not begin with its task's prompt, or somebody else speaks behind it.
     """
-    begun, said = behind_prompt(row, task, own)
-    visible = [s for s in said if not s.hidden]
+    begun, segments = behind_prompt(row, task, own)
+    visible = [s for s in segments if not s.hidden]
     if any(s.ids and not s.replies and not s.trained for s in visible):
         raise UserError(
             f"task {task.id!r}: somebody else speaks between its replies, whose words a teacher with "
@@ -51,10 +51,10 @@ def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> Respe
     text, own_ends = text_ends(ids[: len(ids) - ended], own.decode)
     spelled = theirs.encode_text(text)
     their_text, their_ends = text_ends(spelled, theirs.decode)
-    found = align(own_ends, their_ends, common_length(text, their_text))
-    last = found.spans + 1
-    own_N = np.concatenate([found.own_T, [last] * ended]).astype(np.int64)
-    their_N = np.concatenate([found.their_T, [last] * ended]).astype(np.int64)
+    alignment = align(own_ends, their_ends, common_length(text, their_text))
+    last = alignment.spans + 1
+    own_N = np.concatenate([alignment.own_T, [last] * ended]).astype(np.int64)
+    their_N = np.concatenate([alignment.their_T, [last] * ended]).astype(np.int64)
     prompt = prompt_of(shown, theirs)
     reply = Segment(
         ids=(*spelled, *[theirs.end] * ended),

@@ -96,8 +96,8 @@ async def check_recorded(recipe: Any, ctx: RunContext) -> None:
                 for column, text in part.texts(task):
                     # a token is at least a byte, so what is short fits
                     shown = tools or described_tools(task)
-                    said = [text, *(m["content"] for m in task.meta.get(f"{column}_before") or ())]
-                    size = size_of(task, shown) + sum(len(x.encode()) for x in said)
+                    texts = [text, *(m["content"] for m in task.meta.get(f"{column}_before") or ())]
+                    size = size_of(task, shown) + sum(len(x.encode()) for x in texts)
                     if size >= shortest:
                         part.episode(ctx, task, text, shown, column=column)
         except UserError as error:

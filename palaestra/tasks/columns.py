@@ -205,8 +205,8 @@ def column_of_molecules(first: Sequence[Record], given: Sequence[Column]) -> str
     """The column of SMILES in a table of molecules: records without a prompt and nothing recorded."""
     names = list(dict.fromkeys(str(k) for row in first for k in row))
     own = next((str(c) for c in given if c.use == "smiles"), "")
-    said = {n.strip().casefold() for n in names} | {c.use for c in given}
-    return "" if said & IN_WORDS else molecules.column_of_molecules(names, own)
+    taken = {n.strip().casefold() for n in names} | {c.use for c in given}
+    return "" if taken & IN_WORDS else molecules.column_of_molecules(names, own)
 
 
 def molecule_rows(

@@ -61,8 +61,8 @@ def ask_for_form(task: Task, instruction: str) -> Task:
     text = "\n".join(m.content for m in task.prompt)
     if instruction in text or any(mark in text for mark in FORM_MARK.findall(instruction)):
         return task
-    told = rephrase(task, f"{asked.content.rstrip()}\n\n{instruction}")
-    return replace(told, instruction=instruction)
+    rephrased = rephrase(task, f"{asked.content.rstrip()}\n\n{instruction}")
+    return replace(rephrased, instruction=instruction)
 
 
 def add_hint(task: Task, steps: Sequence[str]) -> Task:
