@@ -153,8 +153,8 @@ def from_elsewhere(word: str, table: Mapping[str, str] = ELSEWHERE, value: objec
     if known is None:
         return ""
     single, given = SINGLE.fullmatch(table[known]), str(value) or own
-    said = given.lower() not in ("", "true", "false", "none")
-    if single and said and (is_number(given) or not is_number(single[2])):
+    has_value = given.lower() not in ("", "true", "false", "none")
+    if single and has_value and (is_number(given) or not is_number(single[2])):
         return f"; write {single[1]}{given}"
     return f"; write {table[known]}"
 

@@ -313,8 +313,8 @@ async def solve(
             f"the strategy {type(strategy).__name__} returned {type(result).__name__}; return "
             "problem.result(answer, answers)"
         )
-    found, e = await _measured(ctx, problem, result), result.episode
-    told = isinstance(strategy, ReadsGold) and strategy.oracle
+    measured, e = await _measured(ctx, problem, result), result.episode
+    reads_gold = isinstance(strategy, ReadsGold) and strategy.oracle
     return jsonable(
         {
             "problem": number,
@@ -324,8 +324,8 @@ async def solve(
             "score": result.score if math.isfinite(result.score) else None,
             "candidates": result.candidates,
             "tokens": tokens.spent,
-            "oracle": problem.oracle or told,
-            **found,
+            "oracle": problem.oracle or reads_gold,
+            **measured,
         }
     )
 

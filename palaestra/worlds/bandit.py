@@ -189,7 +189,7 @@ def bandit_by_name(spec: str) -> tuple[BanditTasks, ExploreBandit]:
         if not isinstance(value, str if isinstance(known[key], str) else int | float):
             raise UserError(f"{spec}: {key} is {value!r}; it is such as {known[key]!r}")
     tasks = BanditTasks(**{k: v for k, v in given.items() if k in drawn}, name=spec)
-    told = tasks.scenario != "brief"
+    explained = tasks.scenario != "brief"
     return tasks, ExploreBandit(
-        DrawnBandit(), told=told, **{k: v for k, v in given.items() if k in own}
+        DrawnBandit(), told=explained, **{k: v for k, v in given.items() if k in own}
     )

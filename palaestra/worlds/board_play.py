@@ -54,14 +54,14 @@ def open_boards(squares: int, lines: Lines) -> tuple[Moves, ...]:
 
     Raises UserError where there are more than BOARDS.
     """
-    layer, found = {()}, list[Moves]()
+    layer, boards = {()}, list[Moves]()
     while layer:
-        found += sorted(layer)
+        boards += sorted(layer)
         after = {ordered((*b, s)) for b in layer for s in range(squares) if s not in b}
         layer = {b for b in after if len(b) < squares and winner_of(b, lines) is None}
-        if len(found) + len(layer) > BOARDS:
+        if len(boards) + len(layer) > BOARDS:
             raise UserError(f"a board of {squares} squares is too large to be gone through")
-    return tuple(found)
+    return tuple(boards)
 
 
 def board_exact_play(

@@ -114,10 +114,10 @@ class Eliminate:
         worth = [grade_of(name, grades) for name, _, _ in state.left]
         right = choice > 0 and worth[choice - 1] == min(worth)
         chance = worth.count(min(worth)) / len(worth) if worth else 1.0
-        told = {"choice": choice, "right_choice": right, "chance": chance}
+        choice_facts = {"choice": choice, "right_choice": right, "chance": chance}
         after = self._drop(state, choice)
         if not self.size and len(after.left) > 1:
-            return replace(self._ask(after, new_row=True), facts=told)
+            return replace(self._ask(after, new_row=True), facts=choice_facts)
         ranked = (*after.left, *reversed(after.gone))
         ranking = tuple(rank_sources([name for name, _, _ in ranked], grades))
         plain = tuple(rank_sources([name for name, _, _ in state.hits], grades))
@@ -127,7 +127,7 @@ class Eliminate:
         value = ndcg(ranking, grades, self.places)
         pay = float(right) if self.size else value
         facts = {
-            **told,
+            **choice_facts,
             "ndcg": value,
             "ndcg_plain": ndcg(plain, grades, self.places),
             "ranking": ranking,
@@ -178,9 +178,9 @@ def read_choice(text: str, shown: Sequence[Hit]) -> int:
     `NO_ANSWER` where it says nothing behind its thoughts. In <answer> tags the last pair counts; an id or a
     text comes before a number.
     """
-    said = strip_thinking(text)
-    answers = ANSWER.findall(said)
-    lines = [x.strip() for x in (answers[-1] if answers else said).splitlines() if x.strip()]
+    reply = strip_thinking(text)
+    answers = ANSWER.findall(reply)
+    lines = [x.strip() for x in (answers[-1] if answers else reply).splitlines() if x.strip()]
     if not lines:
         return NO_ANSWER
     plain = plain_words(lines[0])

@@ -227,10 +227,10 @@ class AskFindings:
         whole = ("", lines[0])
         readings = [whole] if match is None else [(match[1].lower(), match[2]), whole]
         kinds = {TEST: self.tests, DIAGNOSE: tuple(name for name, _ in self.classes)}
-        for said, wanted in readings if self.told else readings[::-1]:
+        for stated, wanted in readings if self.told else readings[::-1]:
             for kind, names in kinds.items():
                 same = [n for n in names if plain_name(n) == plain_name(wanted)]
-                if same and said in ("", kind):
+                if same and stated in ("", kind):
                     return kind, same[0]
         return "", ""
 

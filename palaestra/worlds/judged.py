@@ -107,8 +107,8 @@ class JudgeSearch(Search):
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
         assert isinstance(state, JudgeState)
         judgement, action = self.read_judged(acts[0].text)
-        said = Message(role="assistant", content=acts[0].text, author="policy")
-        state = replace(state, talk=(*state.talk, said), renewed=False)
+        message = Message(role="assistant", content=acts[0].text, author="policy")
+        state = replace(state, talk=(*state.talk, message), renewed=False)
         judged = state
         if is_pending(state) and judgement is not None:
             judged = self._judge(state, judgement)
@@ -203,10 +203,10 @@ class JudgeSearch(Search):
     @cached_property
     def _passages(self) -> dict[str, list[tuple[str, str]]]:
         """The passages (id, text) of each document, by the document's name."""
-        found: dict[str, list[tuple[str, str]]] = {}
+        passages: dict[str, list[tuple[str, str]]] = {}
         for name, text in self.index.docs:
-            found.setdefault(document_of(name), []).append((name, text))
-        return found
+            passages.setdefault(document_of(name), []).append((name, text))
+        return passages
 
     def _go_on(self, state: SearchState, say: str) -> Frame:
         frame = super()._go_on(state, say)

@@ -217,9 +217,9 @@ class LoggedBandits:
         files = filter(None, (self.path, self.test))
         left = (read_log(f, self.columns, self.skip, os.getcwd())[1] for f in files)
         sizes = {split: np.bincount(log.arm_N) for split, log in self.logs.items()}
-        told = ", ".join(f"{x.sum()} in {split}" for split, x in sizes.items())
+        counts = ", ".join(f"{x.sum()} in {split}" for split, x in sizes.items())
         few = min(int(x.min()) for x in sizes.values())
-        return (*filter(None, left), f"rows of the log: {told}; an arm has {few} or more")
+        return (*filter(None, left), f"rows of the log: {counts}; an arm has {few} or more")
 
     def task(self, split: str, index: int) -> Task:
         if split not in ("train", "test"):

@@ -158,8 +158,10 @@ class NotebookQuestions(Notebook):
         prompt = (
             above(task.prompt, explanation(await self._schemas())) if self.told else task.prompt
         )
-        told = replace(task, prompt=prompt)
-        state = QuestionState(task=told, session=await self._open(told), chars=size_of(prompt))
+        instructed = replace(task, prompt=prompt)
+        state = QuestionState(
+            task=instructed, session=await self._open(instructed), chars=size_of(prompt)
+        )
         return self._ask(state, prompt)
 
     async def _schemas(self) -> tuple[ToolSchema, ...]:

@@ -211,8 +211,8 @@ class ExpertPlans:
                 f"- {e.name}: {e.takes} -> {e.gives}{f'. {e.about}' if e.about else ''}"
                 for e in self.box.experts.values()
             )
-            told = PLAN_IT.format(done=DONE, experts=about, takes=takes, gives=gives)
-            text = f"{text}\n\n{told}"
+            instruction = PLAN_IT.format(done=DONE, experts=about, takes=takes, gives=gives)
+            text = f"{text}\n\n{instruction}"
         return (*before, replace(last, content=text))
 
     def _choices(self, state: ExpertPlanState) -> tuple[str, ...]:
@@ -235,14 +235,14 @@ class ExpertPlans:
         if fits:
             ran = self.score(state.task, state.plan) if self.paid else None
             paid, error, failures = await ran if ran else (0.0, "", 0)
-        told = {
+        end_facts = {
             **facts(state),
             "plan_fits": fits,
             "correct": fits and paid >= self.solved,
             "expert_errors": failures,
             **({"expert_error": error} if error else {}),
         }
-        return Frame(state=state, pay={("policy", ""): paid}, facts=told, state_key=state.plan)
+        return Frame(state=state, pay={("policy", ""): paid}, facts=end_facts, state_key=state.plan)
 
 
 def facts(state: ExpertPlanState) -> Mapping[str, Any]:

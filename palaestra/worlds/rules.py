@@ -72,15 +72,15 @@ class RulePlanner:
         another.
         """
         words = words_of(question)
-        found, taken = list[str](), set[int]()
+        entities, taken = list[str](), set[int]()
         for n in range(min(self._longest, len(words)), 0, -1):
             for i in range(len(words) - n + 1):
                 at = set(range(i, i + n))
                 name = self._by_words.get(tuple(words[i : i + n]))
                 if name and not at & taken:
-                    found.append(name)
+                    entities.append(name)
                     taken |= at
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(entities))
 
     def examples(self, question: str, task: str = "") -> tuple[Example, ...]:
         """Similar questions with their chains, the most similar first; none without a chain.
@@ -113,15 +113,15 @@ class RulePlanner:
         """The chains in a text, a line each, as "a -> b" or as "r(q) <- a(x, z) & b(z, y)". A line
         with anything that is no relation of the graph is none.
         """
-        found = dict[RelationPath, None]()
+        paths = dict[RelationPath, None]()
         for line in text.splitlines():
             body = ARGUMENTS.sub("", HEAD.sub("", line)).strip().strip("[]-*. ")
             for separator in (ARROWS, BETWEEN):
                 names = [plain_name(x.strip("'\"` ")) for x in separator.split(body)]
                 known = all(n in self.graph.relations for n in names)
                 if known and len(names) <= self.hops:
-                    found[tuple(self.graph.relations[n] for n in names)] = None
-        return tuple(found)[: self.most]
+                    paths[tuple(self.graph.relations[n] for n in names)] = None
+        return tuple(paths)[: self.most]
 
     def masked(self, question: str, entities: tuple[str, ...]) -> str:
         """The question without the names of its entities."""
@@ -154,7 +154,7 @@ class RulePlanner:
         index, own = self.index, [words_of(question), words_of(task)]
         if index is None:
             return ()
-        bare, found = self.masked(question, self.entities_in(question)), list[Example]()
+        bare, examples = self.masked(question, self.entities_in(question)), list[Example]()
         seen = set[str]()  # questions that differ in their entities alone are shown once
         for number, masked, _ in index.search(bare, LOOKED_AT * self.k):
             text, entities, answers = self.solved.rows[int(number)]
@@ -162,5 +162,5 @@ class RulePlanner:
                 continue
             seen.add(plain_name(masked))
             if paths := self.graph.paths(entities, answers, self.hops, self.most):
-                found.append((text, paths))
-        return tuple(found[: self.k])
+                examples.append((text, paths))
+        return tuple(examples[: self.k])
