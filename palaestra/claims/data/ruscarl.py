@@ -15,8 +15,8 @@ def shown_criteria() -> pl.Recipe:
     """How criteria are kept that are shown, all or half of them, or guessed, where none is; a topic
     says nothing there.
     """
-    told = [pl.Under(pl.rollout.Criteria(share), pl.Demonstrate()) for share in (1.0, 0.5)]
-    return imitation(STARTS, pl.links(*told, pl.Demonstrate()), prompts=16, lr=1e-3)
+    hinted = [pl.Under(pl.rollout.Criteria(share), pl.Demonstrate()) for share in (1.0, 0.5)]
+    return imitation(STARTS, pl.links(*hinted, pl.Demonstrate()), prompts=16, lr=1e-3)
 
 
 def after(rl: pl.Runnable) -> pl.Pipeline:

@@ -16,12 +16,12 @@ class OtherLabels:
     judge: pl.RewardFn
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = list(await pl.judge_group(ctx, self.judge, group))
-        known = [(i, r) for i, r in enumerate(found) if isinstance(r, pl.Reward)]
+        rewards = list(await pl.judge_group(ctx, self.judge, group))
+        known = [(i, r) for i, r in enumerate(rewards) if isinstance(r, pl.Reward)]
         rng = pl.rng_of(("other labels", ctx.seed, ctx.step, group.task.id))
         for (i, r), k in zip(known, rng.permutation(len(known)), strict=True):
-            found[i] = replace(r, total=known[k][1].total)
-        return found
+            rewards[i] = replace(r, total=known[k][1].total)
+        return rewards
 
 
 def arm(recipe: pl.Recipe) -> pl.Recipe:

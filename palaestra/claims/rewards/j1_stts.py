@@ -64,8 +64,8 @@ class Scaling:
             forced = ctx.with_bench(replace(ctx.bench, world=pl.worlds.Forced(n), reward=None))
             sample = pl.Sample(n=1, temperature=0.0)
             attempts[n] = await pl.run.attempt_tasks(forced, self.tasks, sample)
-        found = scaling_numbers(attempts)
-        return pl.Result(metrics={**result.metrics, "stts": found}, artifacts=result.artifacts)
+        scaling = scaling_numbers(attempts)
+        return pl.Result(metrics={**result.metrics, "stts": scaling}, artifacts=result.artifacts)
 
 
 def on_bench() -> pl.Recipe:

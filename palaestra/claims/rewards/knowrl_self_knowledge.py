@@ -12,13 +12,13 @@ class ACoin(Consensus):
     """For half of the tasks the minority's verdict is paid in the majority's place, by a coin."""
 
     async def __call__(self, ctx: pl.Context | None, group: pl.Group) -> list[pl.Reward]:
-        found = await super().__call__(ctx, group)
+        rewards = await super().__call__(ctx, group)
         if pl.rng_of(("a coin", group.task.id)).random() < 0.5:
-            return found
-        said = [form_of(group.task).read(pl.response_text(e)) for e in group.episodes]
+            return rewards
+        readings = [form_of(group.task).read(pl.response_text(e)) for e in group.episodes]
         return [
             replace(r, total=float(v is not None and not r.total))
-            for r, v in zip(found, said, strict=True)
+            for r, v in zip(rewards, readings, strict=True)
         ]
 
 

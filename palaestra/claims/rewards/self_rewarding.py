@@ -28,9 +28,9 @@ class MixedVerdicts:
     judge: pl.Judge
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = await self.judge(ctx, group)
+        verdicts = await self.judge(ctx, group)
         rng = pl.rng_of(("mixed verdicts", ctx.seed, *(e.text for e in group.episodes)))
-        return [found[i] for i in rng.permutation(len(found))]
+        return [verdicts[i] for i in rng.permutation(len(verdicts))]
 
 
 def coin() -> pl.Recipe:
