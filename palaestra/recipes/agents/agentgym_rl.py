@@ -191,8 +191,8 @@ class TellHorizon:
             return e
         # the environment's own limit has the same status
         cut = horizon > 0 and e.status == "truncated:turns" and replies(e) >= horizon
-        told = {"cut": float(cut), "actions": float(env_steps(e))}
-        reward = replace(e.reward, parts={**e.reward.parts, **told})
+        counts = {"cut": float(cut), "actions": float(env_steps(e))}
+        reward = replace(e.reward, parts={**e.reward.parts, **counts})
         return replace(e, reward=reward, muted=e.muted or (cut and self.cut == "unknown"))
 
 

@@ -101,14 +101,14 @@ class KnowledgeReward:
         # the form of an answer that was not given is not asked for
         thinks = not self.think or pl.rewards.begins_with_thoughts(e)
         broken = malformed > 0 or not (parts["formed"] if e.facts["answered"] else thinks)
-        told = {"knowledge": 0.0 if broken else knowledge, "searches": float(searches)}
+        new_parts = {"knowledge": 0.0 if broken else knowledge, "searches": float(searches)}
         silent = e.reward.silent
         if "from_memory" in task.meta:  # a mean over the questions of its kind alone
             kinds = ("searches known", "searches unknown")
-            told |= dict.fromkeys(kinds, float(searches))
+            new_parts |= dict.fromkeys(kinds, float(searches))
             silent = (*silent, kinds[bool(task.meta["from_memory"])])
         total = -1.0 if broken else right + knowledge
-        reward = replace(e.reward, total=total, parts={**parts, **told}, silent=silent)
+        reward = replace(e.reward, total=total, parts={**parts, **new_parts}, silent=silent)
         return replace(e, reward=reward)
 
 

@@ -183,8 +183,8 @@ class MuteOverlong:
             return e
         written = sum(text != "" for text in e.facts.get("summaries", ()))
         ended = came_to_its_end(e)
-        told = {"summaries": float(written), "beyond": float(ended and written > 0)}
-        reward = replace(e.reward, parts={**e.reward.parts, **told})
+        counts = {"summaries": float(written), "beyond": float(ended and written > 0)}
+        reward = replace(e.reward, parts={**e.reward.parts, **counts})
         return replace(e, reward=reward, muted=e.muted or (self.mask and not ended))
 
 
@@ -192,8 +192,8 @@ def came_to_its_end(e: pl.Episode) -> bool:
     """Whether the episode has a final answer: a summary that was cut at its length takes none away."""
     if e.status != "truncated:length":
         return e.status == "finished"
-    said = [s for s in e.rows[-1].segments if s.finish]
-    return bool(said) and said[-1].finish != "length"
+    ended = [s for s in e.rows[-1].segments if s.finish]
+    return bool(ended) and ended[-1].finish != "length"
 
 
 @pl.stage

@@ -235,7 +235,7 @@ class MergeTrajectories:
         if not e.ok or e.reward is None:
             return e
         refined = e.facts.get(REFINED, 0.0)
-        told = {
+        new_parts = {
             "reach": float(e.facts["reach"]),
             "written": float(e.facts["written"] > 0),
             "precision": float(e.facts["precision"]),
@@ -243,7 +243,7 @@ class MergeTrajectories:
             "kept": float(kept),
             "kept refined": float(kept and refined > 0),
         }
-        reward = replace(e.reward, parts={**e.reward.parts, **told})
+        reward = replace(e.reward, parts={**e.reward.parts, **new_parts})
         rows = tuple(r if not r.thread else without_gradient(r) for r in e.rows)
         return replace(e, reward=reward, rows=rows, muted=not kept)
 

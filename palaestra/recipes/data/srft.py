@@ -134,12 +134,15 @@ def build(
 ) -> pl.Recipe:
     """`imitation` and `own` are the weights at H = 0."""
     shown: Any = pl.Shaped("power" if external == "plain" else "saturating")
-    told, held = pl.On(MARK, pl.Imitation(), over="own"), pl.On("right", pl.Imitation(), over="own")
+    imitate, held = (
+        pl.On(MARK, pl.Imitation(), over="own"),
+        pl.On("right", pl.Imitation(), over="own"),
+    )
     weighed = (
-        EntropyScaled(told, imitation, -1.0, per, most, "imitation")
+        EntropyScaled(imitate, imitation, -1.0, per, most, "imitation")
         + EntropyScaled(held, own, own_sign, per, most, "own")
         if adaptive
-        else imitation * told + own * held
+        else imitation * imitate + own * held
     )
     return pl.vary(
         pl.recipe("grpo"),

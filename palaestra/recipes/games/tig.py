@@ -156,11 +156,11 @@ class TellPlay:
         episodes = list[pl.Episode]()
         for e in group.episodes:
             if e.ok and e.reward is not None:
-                said = pl.worlds.read_arm(pl.response_text(e), meta["macro_actions"])
-                told = {"filled": filled, "unread": float(said is None)}
+                chosen = pl.worlds.read_arm(pl.response_text(e), meta["macro_actions"])
+                counts = {"filled": filled, "unread": float(chosen is None)}
                 if legal:
-                    told["impossible"] = float(said is not None and said not in legal)
-                e = replace(e, reward=replace(e.reward, parts={**e.reward.parts, **told}))
+                    counts["impossible"] = float(chosen is not None and chosen not in legal)
+                e = replace(e, reward=replace(e.reward, parts={**e.reward.parts, **counts}))
             episodes.append(e)
         return replace(group, episodes=tuple(episodes))
 
@@ -233,11 +233,11 @@ class LaneExam:
     n: int = 64
 
     async def __call__(self, ctx: pl.Context) -> Mapping[str, float]:
-        said = await self._actions(ctx)
+        chosen = await self._actions(ctx)
         asked = list[tuple[bool, bool]]()
 
         def model(state: pl.toys.LaneState, rng: np.random.Generator) -> str:
-            action = said[state]
+            action = chosen[state]
             asked.append((action == pl.toys.expert_action(state), not action))
             return action
 

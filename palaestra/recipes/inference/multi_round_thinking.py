@@ -120,8 +120,8 @@ class MultiRoundThinking:
         answers: list[pl.Episode] = []
         for r in range(self.rounds):
             asked = pl.Group(task=replace(task, prompt=prompt))
-            said = await sample(ctx, (*key, r), asked)
-            (e,) = (await pl.Score()(ctx, (*key, r), replace(said, task=task))).episodes
+            round_group = await sample(ctx, (*key, r), asked)
+            (e,) = (await pl.Score()(ctx, (*key, r), replace(round_group, task=task))).episodes
             answers.append(replace(e, prompt=prompt))
             answer = pl.worlds.previous_answer(e, self.keep) if e.ok else ""
             prompt = pl.worlds.ask_again(task.prompt, answer)

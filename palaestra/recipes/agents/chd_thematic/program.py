@@ -149,8 +149,10 @@ class ThematicAnalysis:
             "calls": team.calls,
         }
         if human:
-            for name, found in (("unreviewed", first), ("reviewed", themes)):
-                metrics |= {f"{name}/{k}": x for k, x in (await team.compare(found, human)).items()}
+            for name, own_themes in (("unreviewed", first), ("reviewed", themes)):
+                metrics |= {
+                    f"{name}/{k}": x for k, x in (await team.compare(own_themes, human)).items()
+                }
         ctx.log({k: x for k, x in metrics.items() if x is not None})
         self._keep(ctx, transcripts, codes, themes, team.asked_twice)
         return metrics
@@ -264,11 +266,11 @@ class AgentTeam:
             seed=again,
         )
         try:
-            said = await self.ctx.ask(source or pl.LocalModel(), request, seed=again)
+            reply = await self.ctx.ask(source or pl.LocalModel(), request, seed=again)
         except pl.Fault as fault:
             self.failed[fault.cause] += 1
             return ""
-        return pl.judges.reply_after_thinking(said)
+        return pl.judges.reply_after_thinking(reply)
 
     def told(self) -> str:
         """What went wrong on the way, in a line; "" = nothing."""
@@ -400,7 +402,7 @@ class AgentTeam:
         if self.program.matcher is not None:
             a, b = map(pl.judges.defuse, (ours, theirs))
             asked = self.program.prompts.same.format(a=a, b=b, caution=pl.judges.CAUTION)
-            said = await self.ask(self.program.matcher, asked)
-            return float(said.strip(" *\"'`").lower().startswith("yes"))
+            reply = await self.ask(self.program.matcher, asked)
+            return float(reply.strip(" *\"'`").lower().startswith("yes"))
         whole = text_similarity(ours, theirs) if theme.definition and definition else 0.0
         return max(whole, text_similarity(theme.name, name))

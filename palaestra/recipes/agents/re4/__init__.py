@@ -316,8 +316,8 @@ def exam_numbers(episodes: Sequence[pl.Episode]) -> dict[str, float]:
     if not rewards:
         return {}
     names = ("calls", "repeated", "invented", "case", "reused")
-    told = {name: sum(r.parts[name] for r in rewards) / len(rewards) for name in names}
-    return {"reward": sum(r.total for r in rewards) / len(rewards), **told}
+    means = {name: sum(r.parts[name] for r in rewards) / len(rewards) for name in names}
+    return {"reward": sum(r.total for r in rewards) / len(rewards), **means}
 
 
 def build(

@@ -107,11 +107,11 @@ def tell(
 ) -> list[str]:
     """The findings as sentences, the answer first."""
     points = lambda x: pl.studies.tell_interval(x, signed=True)
-    told = lambda s, a: pl.studies.tell_interval(s.accuracy(a))
+    accuracy = lambda s, a: pl.studies.tell_interval(s.accuracy(a))
     bare = shown[0]
     lines = [
-        f"A faulty adviser can move the team from {told(bare, 'honest')} right to {told(bare, 'worst')}: damage "
-        f"{points(bare.damage)}; without an adviser it is {told(bare, 'none')}."
+        f"A faulty adviser can move the team from {accuracy(bare, 'honest')} right to {accuracy(bare, 'worst')}: damage "
+        f"{points(bare.damage)}; without an adviser it is {accuracy(bare, 'none')}."
     ]
     if bare.timing.low > 0:
         lines.append(
@@ -142,8 +142,8 @@ def tell(
     )
     if model:
         lines.append(
-            f"A team whose influence the model gives: {told(model, 'honest')} with an honest adviser, "
-            f"{told(model, 'worst')} with the plan against the team above, damage {points(model.damage)}; its weights "
+            f"A team whose influence the model gives: {accuracy(model, 'honest')} with an honest adviser, "
+            f"{accuracy(model, 'worst')} with the plan against the team above, damage {points(model.damage)}; its weights "
             f"differ from those of the log by a mean squared error of {asked['error']:.4f}."
         )
     return lines

@@ -206,12 +206,12 @@ class ComposeSkills:
 
     def _skills(self) -> list[SkillSet]:
         draw = lambda file: inputs_of(file, self.letters, self.alphabet)
-        found = [skill_set("f", self.functions, STRINGS, draw(self.functions), self.named)]
+        sets = [skill_set("f", self.functions, STRINGS, draw(self.functions), self.named)]
         if self.other.endswith(".py"):
-            found.append(skill_set("g", self.other, {}, draw(self.other), self.named))
+            sets.append(skill_set("g", self.other, {}, draw(self.other), self.named))
         elif self.other != "none":
-            found.append(skill_set("g", self.other, NUMBERS, draw_number, self.named))
-        return found
+            sets.append(skill_set("g", self.other, NUMBERS, draw_number, self.named))
+        return sets
 
     def _data(self, ctx: pl.Context, skills: Sequence[SkillSet]) -> ComposedData:
         """Draws all problems, the held-out ones first, and writes them as files of the study."""

@@ -40,7 +40,7 @@ def valued_states(group: pl.Group) -> list[pl.Episode]:
         opened.setdefault(path, cut)
         worth.setdefault(path, []).append(e.total)
     below = {
-        path: [r for other, found in worth.items() if other[: len(path)] == path for r in found]
+        path: [r for other, rewards in worth.items() if other[: len(path)] == path for r in rewards]
         for path in opened
     }
     return [
@@ -56,10 +56,10 @@ class MixedValues:
     value: pl.RewardFn = VALUE
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = await self.value(ctx, group)
+        rewards = await self.value(ctx, group)
         lengths = [len(r.context()) for e in group.episodes for r in e.rows[-1:]]
         rng = pl.rng_of(("mixed values", ctx.seed, group.task.id, *lengths))
-        return [found[i] for i in rng.permutation(len(found))]
+        return [rewards[i] for i in rng.permutation(len(rewards))]
 
 
 @pl.stage

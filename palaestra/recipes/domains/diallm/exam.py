@@ -86,7 +86,7 @@ def measure_diagnoses(
     outcomes = [e.facts.get("outcomes", ()) for _, e in rows]
     rarest = min((c for c in classes if c[0] in n), key=lambda c: c[1], default=("", 0))[0]
     common = max(classes, key=lambda c: c[1])[0]
-    said = [x for some in outcomes for x in some if x in ("read", "misread")]
+    readings = [x for some in outcomes for x in some if x in ("read", "misread")]
     shown = [
         g.task.meta["findings"][t]
         for g in groups
@@ -94,10 +94,10 @@ def measure_diagnoses(
         for t in measured_tests(g.task, e)
     ]
     read = dict[str, float]()
-    if said and shown:
+    if readings and shown:
         most = Counter(shown).most_common(1)[0][1]
         read = {
-            "interpreted": said.count("read") / len(said),
+            "interpreted": readings.count("read") / len(readings),
             "interpreted majority": most / len(shown),
         }
     return {

@@ -87,12 +87,12 @@ class MakeConjectures:
         kept = [row for row in judged if row["status"] == "kept"]
         counts = Counter(str(row["status"]) for row in judged)
         if self.rounds and len(kept) < 2 and from_file(ctx):
-            told = (
+            reasons = (
                 ", ".join(f"{counts[s]} {s}" for s in STATUSES if counts[s])
                 or "nothing was proposed"
             )
             raise pl.UserError(
-                f"leanconjecturer: {len(kept)} of {len(judged)} proposals are left ({told}), and two are needed; name "
+                f"leanconjecturer: {len(kept)} of {len(judged)} proposals are left ({reasons}), and two are needed; name "
                 "a stronger guide, raise rounds or samples, or keep more of them, triviality=0 or filters=False"
             )
         problems = (
@@ -119,12 +119,12 @@ class MakeConjectures:
         there, judged = [s for s, _ in rows], list[dict[str, Any]]()
         for at in range(self.rounds):
             new = list[str]()
-            for said in [
+            for line in [
                 x
                 for text in await self._propose(ctx, name, context, there, at)
                 for x in proposed_statements(text)
             ]:
-                statement = self.checks.normal(said)
+                statement = self.checks.normal(line)
                 status = (
                     "invalid"
                     if statement is None
@@ -134,7 +134,7 @@ class MakeConjectures:
                     {
                         "file": name,
                         "round": at + 1,
-                        "said": said,
+                        "said": line,
                         "statement": statement,
                         "status": status,
                     }
@@ -214,7 +214,7 @@ def read_seeds(ctx: pl.Context, checks: ConjectureChecks, split: str) -> list[tu
     else:
         first = pl.curriculum.first_number(ctx)
         numbers = range(first, first + pl.curriculum.count_tasks(None, tasks.size, ENDLESS))
-    found = dict[str, pl.Task]()
+    seeds = dict[str, pl.Task]()
     for i in numbers:
         task = tasks.task(split, i)
         text = HEAD.sub("", theorem_of(task))
@@ -224,8 +224,8 @@ def read_seeds(ctx: pl.Context, checks: ConjectureChecks, split: str) -> list[tu
                 f"task {task.id!r}: {text[:60]!r} is no statement that the kernel {checks.kernel.name} reads; mend it, or "
                 f"choose another kernel. {checks.kernel.subgoal_rules}"
             )
-        found.setdefault(statement, task)
-    return list(found.items())
+        seeds.setdefault(statement, task)
+    return list(seeds.items())
 
 
 HELD, ENDLESS = 32, 30  # held-out problems at most, and seeds of a problem without an end

@@ -56,11 +56,13 @@ class MoleculeExam:
         groups = await asyncio.gather(
             *(attempt(ctx, key, pl.Group(task=t)) for key, t in zip(keys, test, strict=True))
         )
-        said = [(g.task, e) for g in groups for e in g.episodes[:1] if e.ok]
-        if not said:
+        answered = [(g.task, e) for g in groups for e in g.episodes[:1] if e.ok]
+        if not answered:
             return {}
-        shares = true_shares(ctx, [e for _, e in said])
-        return exam_numbers([t for t, _ in said], [pl.response_text(e) for _, e in said], shares)
+        shares = true_shares(ctx, [e for _, e in answered])
+        return exam_numbers(
+            [t for t, _ in answered], [pl.response_text(e) for _, e in answered], shares
+        )
 
 
 def exam_numbers(

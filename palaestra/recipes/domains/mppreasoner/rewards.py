@@ -54,8 +54,10 @@ def read_answer(text: str) -> MoleculeAnswer:
     thought, _, rest = re.split(r"(</think>)", text, maxsplit=1, flags=re.IGNORECASE)
     thought = re.sub(r"^\s*<think>", "", thought, flags=re.IGNORECASE).strip()
     spoken = SPOKEN.fullmatch(rest)
-    said = spoken["said"].casefold() == "true" if spoken and not spoken["thought"].strip() else None
-    return MoleculeAnswer(thought or None, said)
+    verdict = (
+        spoken["said"].casefold() == "true" if spoken and not spoken["thought"].strip() else None
+    )
+    return MoleculeAnswer(thought or None, verdict)
 
 
 def verdict(thought: str) -> bool | None:

@@ -89,8 +89,8 @@ class JudgeByModel:
         if is_same(guess, truth):
             return True
         shown = {"name": name, "guess": pl.judges.defuse(guess), "truth": truth}
-        said = pl.verifiers.strip_thinking(await ctx.ask(self.source, fill(SAME, shown)))
-        verdict = VERDICT.search(said.casefold())
+        reply = pl.verifiers.strip_thinking(await ctx.ask(self.source, fill(SAME, shown)))
+        verdict = VERDICT.search(reply.casefold())
         return verdict[0] == "yes" if verdict else None
 
 
@@ -172,8 +172,8 @@ class Attacker:
         right = dict[str, tuple[bool, ...] | None]()
         for name, own in guesses.items():
             judged = [await self.judge(ctx, name, x, truths[name]) for x in own or ()]
-            told = tuple(x for x in judged if x is not None)
-            right[name] = told if own and len(told) == len(own) else None
+            verdicts = tuple(x for x in judged if x is not None)
+            right[name] = verdicts if own and len(verdicts) == len(own) else None
         return Attack(guesses, right)
 
 

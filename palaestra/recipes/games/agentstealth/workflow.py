@@ -220,7 +220,7 @@ class StealthWorkflow:
         guesses = "; ".join(
             f"{name}: {', '.join(own)}" for name, own in last.attack.guesses.items() if own
         )
-        told = [f"- {name}: {x}" for name, own in shown.items() for x in own]
+        lessons = [f"- {name}: {x}" for name, own in shown.items() for x in own]
         control = (
             fill(
                 CONTROL,
@@ -236,7 +236,7 @@ class StealthWorkflow:
         values = {
             "text": last.text,
             "guesses": guesses or "nothing that could be read",
-            "lessons": "What helped before:\n" + "\n".join(told) + "\n" if told else "",
+            "lessons": "What helped before:\n" + "\n".join(lessons) + "\n" if lessons else "",
             "control": control,
         }
         return fill(TEACH, values)
@@ -250,12 +250,12 @@ class StealthWorkflow:
             prompt = f"{original.rstrip()}\n\n{self.instruction}"
             rows.append({"prompt": prompt, "demonstration": best.text, "role": "anonymiser"})
         for r in made.rounds:
-            if found := [name for name in names if name in r.attack.found]:
-                said = "\n".join(
-                    f"{name}: {'; '.join(r.attack.guesses[name] or ())}" for name in found
+            if guessed_names := [name for name in names if name in r.attack.found]:
+                guesses = "\n".join(
+                    f"{name}: {'; '.join(r.attack.guesses[name] or ())}" for name in guessed_names
                 )
-                asked = self.attacker.prompt(r.text, found)
-                rows.append({"prompt": asked, "demonstration": said, "role": "attacker"})
+                asked = self.attacker.prompt(r.text, guessed_names)
+                rows.append({"prompt": asked, "demonstration": guesses, "role": "attacker"})
         return rows
 
     async def _learn(
@@ -266,13 +266,13 @@ class StealthWorkflow:
         """
         for name in names:
             unread = any(r.attack.right[name] is None for r in (before, after))
-            found = [name in r.attack.found for r in (before, after)]
-            if unread or found[0] == found[1]:
+            is_guessed = [name in r.attack.found for r in (before, after)]
+            if unread or is_guessed[0] == is_guessed[1]:
                 continue
-            failed, hidden = (before, after) if found[0] else (after, before)
+            failed, hidden = (before, after) if is_guessed[0] else (after, before)
             values = {"name": name, "failed": failed.text, "hidden": hidden.text}
-            said = await self._ask(ctx, fill(LESSON, values), 0)
-            lesson = " ".join(pl.verifiers.strip_thinking(said).split())[:LONGEST]
+            reply = await self._ask(ctx, fill(LESSON, values), 0)
+            lesson = " ".join(pl.verifiers.strip_thinking(reply).split())[:LONGEST]
             if lesson:
                 lessons = add_lesson(lessons, name, lesson)
         return lessons

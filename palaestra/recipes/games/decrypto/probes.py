@@ -112,13 +112,13 @@ class MindReader:
     retries: int
 
     async def predict(self, game: PlayedGame, turn: int) -> PredictedGuess:
-        said = await self._ask(
+        guess = await self._ask(
             (game.deal, *game.cell, turn, "predict"),
             prediction_prompt(self.world, game, turn),
             pl.worlds.read_code,
         )
         at = game.turns[turn]
-        return PredictedGuess(said, at.intercepted, at.code)
+        return PredictedGuess(guess, at.intercepted, at.code)
 
     async def believe(self, game: PlayedGame, turn: int) -> BelievedKeywords:
         asked = {

@@ -218,8 +218,8 @@ def cells_table(
         ends = Counter(g.result for g in own)
         illegal = sum(sum(g.illegal.values()) for g in own)
         shares = [f"{ends[end] / len(own):.0%}" for end in ENDS]
-        told = pl.studies.tell_interval(interval, share=False)
-        rows.append([*cell, told, *shares, str(illegal)])
+        interval_text = pl.studies.tell_interval(interval, share=False)
+        rows.append([*cell, interval_text, *shares, str(illegal)])
     return pl.studies.StudyTable(
         "Games by who plays",
         (*ROLES, "turns", *ENDS, "unread replies"),

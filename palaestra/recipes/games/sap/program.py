@@ -283,11 +283,13 @@ class StrategyPlanning:
             nonlocal own, predicted
             watched.append(now)
             is_told = arm == "sap_known" and other.vector  # a rule has no vector
-            told = other if is_told else await self.recognised(ctx, game, seen, watched)
-            right.append(told is not None and told.vector == other.vector)
-            if told is not None:
+            strategy = other if is_told else await self.recognised(ctx, game, seen, watched)
+            right.append(strategy is not None and strategy.vector == other.vector)
+            if strategy is not None:
                 near = arm == "nearest"
-                own, predicted = (known.nearest(told), None) if near else known.response(told)
+                own, predicted = (
+                    (known.nearest(strategy), None) if near else known.response(strategy)
+                )
             answers.append(own.vector != known.meta.vector)
             return own
 
@@ -332,8 +334,8 @@ class StrategyPlanning:
             request = pl.ChatRequest(
                 messages=pl.services.question_messages(asked), temperature=0.7 if i else 0.0
             )
-            if (told := game.read(await ctx.ask(source, request, seed=i))) is not None:
-                return told
+            if (strategy := game.read(await ctx.ask(source, request, seed=i))) is not None:
+                return strategy
         return None
 
     def _write(

@@ -147,19 +147,19 @@ class ControlledDecoding:
             return await TokenSearch(place).answer()
         if not self.forwards:
             return await greedy(place, self.agents[0])
-        found = await (best_of_n(place) if self.method == "best of n" else self._joint(place))
-        values = [await place.judge(a.ids) for a in found]
-        return found[max(range(len(found)), key=values.__getitem__)]
+        answers = await (best_of_n(place) if self.method == "best of n" else self._joint(place))
+        values = [await place.judge(a.ids) for a in answers]
+        return answers[max(range(len(answers)), key=values.__getitem__)]
 
     async def _joint(self, place: "ProblemInRun") -> list[SignedAnswer]:
         """Answers to whose every token all agents are heard, some at a time, until the next might
         not be paid for.
         """
-        found: list[SignedAnswer] = []
+        answers: list[SignedAnswer] = []
         price = len(self.agents) * place.limit
-        while (n := place.spending.left // price) or not found:
-            found += joint_answers(place, max(1, n), len(found), self.method == "average")
-        return found
+        while (n := place.spending.left // price) or not answers:
+            answers += joint_answers(place, max(1, n), len(answers), self.method == "average")
+        return answers
 
 
 def reference_nats(
@@ -171,5 +171,5 @@ def reference_nats(
     for task, answer in zip(tasks, answers, strict=True):
         heard = dialect.extend(task.prompt, first=True, closed=False)
         pairs.append((tuple(i for s in heard for i in s.ids), tuple(answer.ids)))
-    found = pl.models.score_pairs(ctx.model("policy"), pairs)
-    return -float(sum(x.sum() for x in found)) / max(1, sum(map(len, found)))
+    logps = pl.models.score_pairs(ctx.model("policy"), pairs)
+    return -float(sum(x.sum() for x in logps)) / max(1, sum(map(len, logps)))

@@ -36,9 +36,9 @@ class DemonstrateBlocks:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task, rng = group.task, pl.rng_of((*key, "block"))
-        told, reply = draw_block(task, rng)
+        instruction, reply = draw_block(task, rng)
         (first, *rest) = task.prompt
-        asked = replace(task, prompt=(replace(first, content=first.content + told), *rest))
+        asked = replace(task, prompt=(replace(first, content=first.content + instruction), *rest))
         made = pl.Demonstrate().episode(ctx, asked, reply, ())
         return replace(group, episodes=(*group.episodes, made))
 
@@ -57,8 +57,8 @@ def draw_block(task: pl.Task, rng: np.random.Generator) -> tuple[str, str]:
         value = (value + int(rng.integers(1, modulo))) % modulo
         shown[-1] = shown[-1].partition("=")[0] + f"={value}"
     rest = chain_lines(value, ops[k:], numbers[k + 1 :], modulo)
-    said = int(rng.integers(3)) if k == n else 0  # times that the answer is stated already
-    shown = [*shown, *[f"= {value}"] * said]
+    times_stated = int(rng.integers(3)) if k == n else 0  # times that the answer is stated already
+    shown = [*shown, *[f"= {value}"] * times_stated]
     after = (rest or [f"= {value}"])[0]
     tasks = " ".join(f"{op}{b}" for op, b in zip(ops[k:], numbers[k + 1 :], strict=True)) or "none"
     says = {
@@ -72,7 +72,7 @@ def draw_block(task: pl.Task, rng: np.random.Generator) -> tuple[str, str]:
         says |= {
             PROMPTS.debate: PLAN,
             PROMPTS.compare.format(ideas=f"{PLAN}\n{PLAN}"): after,
-            PROMPTS.refine: f"= {task.answer}" if said else lines[k - 1],
+            PROMPTS.refine: f"= {task.answer}" if times_stated else lines[k - 1],
         }
     else:
         says[""] = f"= {task.answer}"

@@ -188,12 +188,12 @@ def judge_numbers(pairs: Sequence[tuple[bool, bool]]) -> dict[str, float]:
     shares of failures that are noticed, and of successes that raise a false alarm.
     """
     both = sum(j and t for j, t in pairs)
-    said, true = sum(j for j, _ in pairs), sum(t for _, t in pairs)
+    n_said, true = sum(j for j, _ in pairs), sum(t for _, t in pairs)
     failures = len(pairs) - true
     return {
-        "precision": both / said if said else 0.0,
+        "precision": both / n_said if n_said else 0.0,
         "recall": both / true if true else 0.0,
-        "noticed": (failures - (said - both)) / failures if failures else 0.0,
+        "noticed": (failures - (n_said - both)) / failures if failures else 0.0,
         "alarmed": (true - both) / true if true else 0.0,
     }
 

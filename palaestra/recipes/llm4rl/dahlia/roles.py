@@ -124,12 +124,12 @@ lines for who plans, for the case that it is not done: what differs, which step 
 Answer with {{"judge": "judge = ...", "report": ["...", "...", "..."]}}."""
 
 
-def spell(world: ManipulationWorld, told: Mapping[str, str]) -> str:
+def spell(world: ManipulationWorld, instructions: Mapping[str, str]) -> str:
     """Primitives, and the co-planners of a program."""
     lines = [f"- {text}" for text in world.primitives.values()]
-    if told:
+    if instructions:
         lines += ["Questions in words, which others answer from the poses while the program runs:"]
-        lines += [f"- {text}" for text in told.values()]
+        lines += [f"- {text}" for text in instructions.values()]
     return "\n".join(lines)
 
 
@@ -195,8 +195,8 @@ class TaskRoles:
         reply = await self._ask("planner", messages, ProgramReply)
         if reply is None:
             return WrittenProgram()
-        said = pl.Message(role="assistant", content=reply.model_dump_json())
-        self.talk = (*messages, said)
+        message = pl.Message(role="assistant", content=reply.model_dump_json())
+        self.talk = (*messages, message)
         return await self.complete(plain_code(reply.program))
 
     async def complete(self, code: str) -> WrittenProgram:

@@ -216,8 +216,8 @@ async def run_plan(
         results.append({"call": [name, arguments], "value": plain_data(value), "error": error})
         poses.append(plain_data(world.poses(state)))
         spelled = ", ".join(json.dumps(a) for a in arguments)
-        said = f" = {json.dumps(value)}" if answered is not None and not error else ""
-        calls.append(f"{name}({spelled})" + (f": {error}" if error else said))
+        outcome = f" = {json.dumps(value)}" if answered is not None and not error else ""
+        calls.append(f"{name}({spelled})" + (f": {error}" if error else outcome))
 
 
 async def run_answer(

@@ -256,9 +256,9 @@ class ManageDialogue:
         for k, (sim, agent) in enumerate(zip(self.clients.held_out, personal, strict=True)):
             path = pl.control.play_games(sim, agent.player(), 1, (*self.key(ctx), "speak", k))
             T = int(path["alive"].sum())
-            said = [int(x) for x in path["act"][0, 0, :T]]
+            own_acts = [int(x) for x in path["act"][0, 0, :T]]
             heard = [int(x) for x in path["client_act"][0, 0, :T]]
-            turns, n = await write_dialogue(ctx, self.source(), said, heard, words)
+            turns, n = await write_dialogue(ctx, self.source(), own_acts, heard, words)
             written, acts = written + n, acts + T
             kind = str(getattr(sim, "name", k))
             lines.append({"client": kind, "simulation": True, "turns": turns})

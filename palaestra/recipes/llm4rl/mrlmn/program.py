@@ -421,11 +421,11 @@ class NetworkArm:
             act = np.where(aim < 0, stay, aim)
             return {"act": act if legal is None else legal_of(act, legal)}
 
-        told = advisor.numbers()
+        advisor_numbers = advisor.numbers()
         return {
             **self.measure(towards),
-            "asked": told["guide/asked"],
-            "fallbacks": told["guide/fallbacks"],
+            "asked": advisor_numbers["guide/asked"],
+            "fallbacks": advisor_numbers["guide/fallbacks"],
         }
 
 

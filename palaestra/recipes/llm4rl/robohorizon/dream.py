@@ -215,8 +215,8 @@ class Dream:
                 world.ends(after)[:, 0], batch["end"][:, t], reduction="none"
             )
             seen = (world.decoder(state) - z).square().sum(-1)
-            told = (world.decoder(after) - world.normalise(batch["next"][:, t])).square().sum(-1)
-            part = 0.5 * (seen + told + paid) + end + self.settings.beta * kl
+            decoded = (world.decoder(after) - world.normalise(batch["next"][:, t])).square().sum(-1)
+            part = 0.5 * (seen + decoded + paid) + end + self.settings.beta * kl
             loss = loss + (part * mask[:, t]).sum() / mask.sum()
         self.step(self.model, loss)
         return torch.stack(states, 1), loss.detach()

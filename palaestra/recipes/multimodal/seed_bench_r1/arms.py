@@ -39,8 +39,8 @@ class AskedClips:
         *before, asked = task.prompt
         if not self.ask or self.ask in asked.content:
             return task
-        told = replace(asked, content=f"{asked.content.rstrip()}\n{self.ask}")
-        return replace(task, prompt=(*before, told), instruction=self.ask)
+        instructed = replace(asked, content=f"{asked.content.rstrip()}\n{self.ask}")
+        return replace(task, prompt=(*before, instructed), instruction=self.ask)
 
     def demonstration(self, task: pl.Task, rng: np.random.Generator, habit: Any) -> str:
         """What the source writes."""

@@ -158,11 +158,11 @@ async def ask_ranking(
     ranking = read_order(reply.text, shown_k)
     if ranking is None:
         repair = AGAIN.format(letters=", ".join(letters), order=form_of(len(shown_k)))
-        said = (
+        correction = (
             pl.Message(role="assistant", content=reply.text or "..."),
             pl.Message(role="user", content=repair),
         )
-        reply = await client.chat(pl.ChatRequest(messages=(*messages, *said)))
+        reply = await client.chat(pl.ChatRequest(messages=(*messages, *correction)))
         ranking = read_order(reply.text, shown_k)
     return ranking
 

@@ -47,8 +47,8 @@ def quality(question: str, response: str) -> float:
     if not lines:
         return 0.0
     right = pl.tasks.final_answer(response) == lines[-1].rpartition("=")[2]
-    said = response.split("\n")
-    worked = next((i for i, x in enumerate(lines) if said[i : i + 1] != [x]), len(lines))
+    response_lines = response.split("\n")
+    worked = next((i for i, x in enumerate(lines) if response_lines[i : i + 1] != [x]), len(lines))
     return float(right) + 0.5 * worked / len(lines)
 
 

@@ -84,9 +84,9 @@ def are_answers(texts: Sequence[object]) -> bool:
     return all(isinstance(x, str) and x.strip() for x in texts)
 
 
-def read_verdict(said: object) -> str | None:
+def read_verdict(word: object) -> str | None:
     """ "first", "second" or "tie" of what somebody wrote; None = none of them."""
-    return VERDICTS.get(str(said).strip().strip("\"'").casefold())
+    return VERDICTS.get(str(word).strip().strip("\"'").casefold())
 
 
 class Labeller(Protocol):
@@ -180,8 +180,8 @@ class CommandLabel:
         lines = out.decode(errors="replace").strip().splitlines()
         verdict = read_verdict(lines[-1]) if lines else None
         if verdict is None:
-            said = lines[-1][:60] if lines else ""
-            raise pl.Fault("label-unread", f"it printed {said!r}, not first, second or tie")
+            last_line = lines[-1][:60] if lines else ""
+            raise pl.Fault("label-unread", f"it printed {last_line!r}, not first, second or tie")
         return verdict
 
 
