@@ -132,12 +132,12 @@ class DescribedGoal:
     """A simulator with what is wanted in words."""
 
     def __init__(self, inner: Simulator, description: SimulatorDescription):
-        self.inner, self.said = inner, description
+        self.inner, self.description = inner, description
 
     @property
     def about(self) -> str:
-        first = self.said.about or str(getattr(self.inner, "about", ""))
-        goal = f"What is wanted: {self.said.goal}" if self.said.goal else ""
+        first = self.description.about or str(getattr(self.inner, "about", ""))
+        goal = f"What is wanted: {self.description.goal}" if self.description.goal else ""
         return " ".join(x.strip() for x in (first, goal) if x)
 
 
@@ -149,11 +149,12 @@ class DescribedNumbers(DescribedGoal):
     @property
     def visible(self) -> Mapping[str, Quantity]:
         return {
-            o.name: Quantity(low=o.low, high=o.high, about=o.about) for o in self.said.observations
+            o.name: Quantity(low=o.low, high=o.high, about=o.about)
+            for o in self.description.observations
         }
 
     def view(self, obs: np.ndarray) -> dict[str, np.ndarray]:
-        return {o.name: obs[..., i] for i, o in enumerate(self.said.observations)}
+        return {o.name: obs[..., i] for i, o in enumerate(self.description.observations)}
 
     @property
     def declared(self) -> Mapping[str, Quantity]:

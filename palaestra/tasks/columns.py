@@ -80,13 +80,13 @@ class Column:
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """How rows are read. `told` says what was recognised; empty: all columns have the names that
+    """How rows are read. `remark` says which columns were recognised; empty: all columns have the names that
     they are read by, or were given. `parsed`: columns whose text holds messages.
     """
 
     columns: tuple[Column, ...] = ()
     function: str = ""
-    told: str = ""
+    remark: str = ""
     parsed: tuple[str, ...] = ()
 
     @property
@@ -98,7 +98,7 @@ class ColumnMap:
         documents = (
             "documents are imitated whole, without the chat template" if self._document else ""
         )
-        return tuple(filter(None, (self.told, text if names else "", documents)))
+        return tuple(filter(None, (self.remark, text if names else "", documents)))
 
     @property
     def _document(self) -> bool:
@@ -219,7 +219,7 @@ def molecule_rows(
     split = next((str(c) for c in given if c.use == "split"), "split")
     table = molecules.molecule_table(records, column, asked, split)
     others = tuple(c for c in given if c.use not in ("answer", "smiles", "split"))
-    return table, ColumnMap(columns=others, told=table.notes)
+    return table, ColumnMap(columns=others, remark=table.notes)
 
 
 def sample(records: Iterable[Record]) -> list[Record]:
@@ -323,7 +323,7 @@ def recognise(
     return ColumnMap(
         columns=columns,
         parsed=parsed_columns(first, columns),
-        told=f"read {columns_text}; --columns changes it" if columns_text else "",
+        remark=f"read {columns_text}; --columns changes it" if columns_text else "",
     )
 
 

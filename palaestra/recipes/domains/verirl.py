@@ -176,11 +176,11 @@ class ShowFault:
     """The question, an attempt, and what was said of it."""
 
     attempt: str
-    said: str
+    fault: str
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
         attempt = pl.Message(role="assistant", content=self.attempt, author="policy")
-        message = pl.Message(role="user", content=self.said)
+        message = pl.Message(role="user", content=self.fault)
         return replace(group.task, prompt=(*group.task.prompt, attempt, message))
 
 

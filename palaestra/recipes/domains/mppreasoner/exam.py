@@ -82,7 +82,10 @@ def exam_numbers(
         "auc": pl.stats.roc_auc(np.array(shares), gold_N),
         "right": float(
             np.mean(
-                [a.said is not None and a.said == y for a, y in zip(answers, gold_N, strict=True)]
+                [
+                    a.verdict is not None and a.verdict == y
+                    for a, y in zip(answers, gold_N, strict=True)
+                ]
             )
         ),
         "claims": every / len(texts),

@@ -36,11 +36,11 @@ class MoleculeAnswer:
     """
 
     thought: str | None
-    said: bool | None
+    verdict: bool | None
 
     @property
     def readable(self) -> bool:
-        return self.thought is not None and self.said is not None
+        return self.thought is not None and self.verdict is not None
 
 
 def read_answer(text: str) -> MoleculeAnswer:
@@ -77,7 +77,7 @@ def sound_terms(
     of_principles = claims.principle_claims(thought, smiles, neighbours)
     of_structure = claims.structure_claims(thought, smiles, neighbours)
     return {
-        "consistent": float(bool(WEIGHING.search(thought)) and verdict(thought) is answer.said),
+        "consistent": float(bool(WEIGHING.search(thought)) and verdict(thought) is answer.verdict),
         "compared": float(bool({*neighbours} & claims.tokens(thought))),
         "principle": float(claims.is_sound(of_principles, every=every)),
         "structure": float(claims.is_sound(of_structure, positive=True, every=every)),
@@ -90,7 +90,7 @@ def released_terms(
     """The same by the released checks."""
     thought = answer.thought or ""
     return {
-        "consistent": float(released.is_consistent(thought, bool(answer.said))),
+        "consistent": float(released.is_consistent(thought, bool(answer.verdict))),
         "compared": float(released.quotes(thought, tuple(neighbours))),
         "principle": float(released.names_principle(thought, smiles)),
         "structure": float(released.names_structure(thought, smiles)),
@@ -151,7 +151,7 @@ class PrincipleReward:
         answer = (
             MoleculeAnswer(*released.thought_and_answer(text)) if as_released else read_answer(text)
         )
-        right = answer.said is not None and str(answer.said) == gold
+        right = answer.verdict is not None and str(answer.verdict) == gold
         terms = dict.fromkeys(TERMS, 0.0)
         total = MALFORMED if not answer.readable else WRONG
         if answer.readable and (right or not self.gated):

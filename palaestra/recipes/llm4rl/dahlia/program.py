@@ -280,7 +280,7 @@ class TaskArms:
                 rng = pl.rng_of((*key, "attempt", attempt))
                 ran = await run_plan(
                     program.world, state, row["instruction"], plan.code, rng, plan.helpers,
-                    told=roles.told, answers=roles.answer,
+                    co_planners=roles.co_planners, answers=roles.answer,
                 )  # fmt: skip
             state, acts, errors = ran.state, acts + len(ran.calls), errors + bool(ran.error)
             true = bool(program.world.success(state, row))
