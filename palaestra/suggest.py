@@ -168,17 +168,17 @@ def is_number(text: str) -> bool:
 
 
 def suggestion(
-    word: str, known: Iterable[str], shown: Callable[[str], object] = str, cutoff: float = 0.6
+    word: str, known: Iterable[str], spell: Callable[[str], object] = str, cutoff: float = 0.6
 ) -> str:
     """ "; did you mean x or y?", or nothing where no known name is near.
 
     Args:
-        shown: how a near name is written.
+        spell: how a near name is written.
         cutoff: how like it must be, in [0, 1], as difflib measures.
     """
     near = close_names(word, known, cutoff)
     return (
-        f"; did you mean {' or '.join(dict.fromkeys(str(shown(n)) for n in near))}?" if near else ""
+        f"; did you mean {' or '.join(dict.fromkeys(str(spell(n)) for n in near))}?" if near else ""
     )
 
 

@@ -139,13 +139,13 @@ class PrivilegedReader:
         )
 
 
-def with_prompt(ctx: Context, row: Row, task: Task, shown: Task) -> Row:
-    """The row behind the prompt of `shown` instead of its own, that of `task`."""
+def with_prompt(ctx: Context, row: Row, task: Task, other_task: Task) -> Row:
+    """The row behind the prompt of `other_task` instead of its own, that of `task`."""
     model = next((s.policy for s in row.segments if s.policy), "policy")
     dialect = ctx.engine(model).dialect
     begun, reply = behind_prompt(row, task, dialect)
     opening = [Segment(ids=begun, author="forced")] if begun else []
-    return replace(row, segments=(*prompt_of(shown, dialect), *opening, *reply))
+    return replace(row, segments=(*prompt_of(other_task, dialect), *opening, *reply))
 
 
 def prompt_of(task: Task, dialect: Chat) -> list[Segment]:

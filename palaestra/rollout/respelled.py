@@ -26,7 +26,7 @@ class RespelledScores:
     alignment: Alignment
 
 
-def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> RespelledScores:
+def respell(row: Row, task: Task, other_task: Task, own: Chat, theirs: Chat) -> RespelledScores:
     """A row of one reply to its task, as a model reads it whose prompts `theirs` writes.
 
     The end of the reply, where the policy wrote one, is a span of its own: the end token of each. Where
@@ -34,7 +34,7 @@ def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> Respe
 
     Args:
         task: what the row begins with.
-        shown: what the model reads in its place; `task` itself, or one that says more.
+        other_task: what the model reads in its place; `task` itself, or one that says more.
 
     Raises:
         UserError: the row does not begin with its task's prompt, or somebody else speaks behind it.
@@ -55,7 +55,7 @@ def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> Respe
     last = alignment.spans + 1
     own_N = np.concatenate([alignment.own_T, [last] * ended]).astype(np.int64)
     their_N = np.concatenate([alignment.their_T, [last] * ended]).astype(np.int64)
-    prompt = prompt_of(shown, theirs)
+    prompt = prompt_of(other_task, theirs)
     reply = Segment(
         ids=(*spelled, *[theirs.end] * ended),
         trained=True,

@@ -114,10 +114,10 @@ def measure_spans(
     for at, row in rows.items():
         group = groups[at[0]]
         if any(s.trained and s.ids for s in row.segments):
-            shown = reader.task(group, at[1], row) if reader else None
-            read[at] = respell(row, group.task, shown or group.task, own, theirs)
+            other_task = reader.task(group, at[1], row) if reader else None
+            read[at] = respell(row, group.task, other_task or group.task, own, theirs)
             if reader:
-                more_T = np.full(len(row.view().ids_T), float(shown is not None))
+                more_T = np.full(len(row.view().ids_T), float(other_task is not None))
                 signals[at[0]][at[1]][at[2]][f"{TRACK_PREFIX}privileged"] = more_T
     seen = {at: x.row for at, x in read.items() if len(x.row.context()) <= room}
     batch, places = pack_rows(groups, seen), list(seen)

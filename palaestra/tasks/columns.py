@@ -405,8 +405,8 @@ class FirstRows:
         """Of the answer, or of what is recorded in its place."""
         if "answer" in self.uses:
             return []
-        if judged := self.judged_talk():
-            return judged
+        if talk_columns := self.judged_talk():
+            return talk_columns
         if column := self.final(needed):
             return column
         recorded = self.uses & {"demonstration", "chosen", "messages", DOCUMENT}

@@ -85,8 +85,8 @@ def add_summary(task: Task, notes: Sequence[str]) -> Task:
 
 def add_examples(task: Task, solved: Sequence[tuple[Task, str]]) -> Task:
     """The question after worked ones."""
-    shown = [f"example:\n{question_text(t)}\n{answer}" for t, answer in solved]
-    return rephrase(task, "\n".join([*shown, "now:", question_text(task)])) if solved else task
+    examples = [f"example:\n{question_text(t)}\n{answer}" for t, answer in solved]
+    return rephrase(task, "\n".join([*examples, "now:", question_text(task)])) if solved else task
 
 
 STOP = "###STOP###"  # with which a simulated user ends a talk

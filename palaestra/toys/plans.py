@@ -91,8 +91,8 @@ class Plans(Stepwise):
             "difficulty": n,
             "steps": tuple(steps),
         }
-        shown = ",".join(equations[int(i)] for i in rng.permutation(n))
-        return question_task(self.name, f"{shown}:{names[-1]}", str(values[-1]), meta)
+        question = ",".join(equations[int(i)] for i in rng.permutation(n))
+        return question_task(self.name, f"{question}:{names[-1]}", str(values[-1]), meta)
 
     def _operand(self, rng: np.random.Generator) -> str:
         letter = CONSTANTS[int(rng.integers(len(CONSTANTS)))]

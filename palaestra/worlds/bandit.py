@@ -169,9 +169,9 @@ class DrawnBandit:
         if n:
             context = tuple(rng_of((*state.key, "context", turn)).normal(size=n).round(2).tolist())
         state = replace(state, turn=turn, context=context)
-        shown = f"\ncontext: {' '.join(f'{x:g}' for x in context)}" if n else ""
+        context_text = f"\ncontext: {' '.join(f'{x:g}' for x in context)}" if n else ""
         *before, last = state.prompt
-        say = (*before, replace(last, content=last.content + shown))
+        say = (*before, replace(last, content=last.content + context_text))
         return Frame(state=state, asks=(Ask(seat="policy", say=say, new_row=True),), pay=pay)
 
 

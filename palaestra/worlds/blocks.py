@@ -161,8 +161,8 @@ class BlockRunner:
         """
         ended = replace(state, blocks=(*state.blocks, TERMINATE))
         for steps in dict.fromkeys((state.steps, state.steps[-1:], ())):
-            shown = replace(ended, steps=steps)
-            episode = await self._reply(shown, self.prompts.terminate, "end", self.temperature)
+            shorter = replace(ended, steps=steps)
+            episode = await self._reply(shorter, self.prompts.terminate, "end", self.temperature)
             if episode is not None:
                 return episode
         return None

@@ -110,12 +110,12 @@ def boards_shown(
     """By what its seat is shown, each board on which somebody moves: that, and the names of its free
     squares.
     """
-    shown = dict[str, tuple[str, dict[int, str]]]()
+    boards = dict[str, tuple[str, dict[int, str]]]()
     for board in open_boards(squares, lines):
         free = {s: name(s) for s in range(squares) if s not in board}
         text = draw(board)
-        shown[text] = (text, free)
-    return shown
+        boards[text] = (text, free)
+    return boards
 
 
 def _after(board: Moves, squares: int) -> Iterator[tuple[int, Moves]]:

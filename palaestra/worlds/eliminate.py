@@ -96,17 +96,18 @@ class Eliminate:
     async def reset(self, task: Task, key: Key) -> Frame:
         grades = grades_of(task)
         hits = await candidates_of(task, self.retriever, self.k, self._kept)
-        shown, rng = hits, rng_of((*key, "candidates", task.id))
+        candidates, rng = hits, rng_of((*key, "candidates", task.id))
         if self.size:
-            shown = draw_pool(hits, grades, self.retriever, self.size, rng)
-            if not any(grade_of(name, grades) for name, _, _ in shown):  # any choice would be right
+            candidates = draw_pool(hits, grades, self.retriever, self.size, rng)
+            # where none is graded, any choice would be right
+            if not any(grade_of(name, grades) for name, _, _ in candidates):
                 raise UserError(
                     f"task {task.id!r}: none of its candidates is in its column gold, {str(list(grades))[:60]}, so "
                     "nothing tells a right drop from a wrong one; mend the names, or drop the row"
                 )
         if self.shuffle or self.size:
-            shown = tuple(shown[int(i)] for i in rng.permutation(len(shown)))
-        return self._ask(EliminationState(task=task, hits=hits, left=shown))
+            candidates = tuple(candidates[int(i)] for i in rng.permutation(len(candidates)))
+        return self._ask(EliminationState(task=task, hits=hits, left=candidates))
 
     def step(self, state: EliminationState, acts: tuple[Act, ...], key: Key) -> Frame:
         grades = grades_of(state.task)
@@ -173,7 +174,7 @@ class Eliminate:
         return {}
 
 
-def read_choice(text: str, shown: Sequence[Hit]) -> int:
+def read_choice(text: str, candidates: Sequence[Hit]) -> int:
     """Which of the candidates a message names, from 1; `OUTSIDE` where it names none of these, and
     `NO_ANSWER` where it says nothing behind its thoughts. In <answer> tags the last pair counts; an id or a
     text comes before a number.
@@ -184,12 +185,12 @@ def read_choice(text: str, shown: Sequence[Hit]) -> int:
     if not lines:
         return NO_ANSWER
     plain = plain_words(lines[0])
-    for n, (name, content, _) in enumerate(shown, 1):
+    for n, (name, content, _) in enumerate(candidates, 1):
         if plain in (plain_words(name), plain_words(content)):
             return n
     match = NUMBER.fullmatch(lines[0])
     number = int(match[1] or match[2]) if match and len(match[1] or match[2]) < 9 else 0
-    return number if 1 <= number <= len(shown) else OUTSIDE
+    return number if 1 <= number <= len(candidates) else OUTSIDE
 
 
 def plain_words(text: str) -> str:

@@ -269,12 +269,12 @@ class ExploreBandit:
         later = state.seen.arms and not state.ask.new_row
         lines = [last.content, *([state.ask.say[-1].content] if later else []), self.table(state)]
         question = replace(last, content="\n".join(lines))
-        shown = tuple(
+        examples = tuple(
             Message(role=role, content=text)
             for asked, arm in self.examples
             for role, text in (("user", asked), ("assistant", arm))
         )
-        ask = replace(state.ask, say=(*before, *shown, question), new_row=True)
+        ask = replace(state.ask, say=(*before, *examples, question), new_row=True)
         return Frame(state=state, asks=(ask,))
 
     def table(self, state: ExploreState) -> str:

@@ -181,8 +181,8 @@ class FormalRunner:
         """One attempt at a statement, of which `proof` is what z3 found alone; None where nothing could be
         said to the end.
         """
-        shown = self.prompts.reason.format(statement=statement.shown)
-        reasoning = await self._ask("reason", shown, f"{number}")
+        prompt = self.prompts.reason.format(statement=statement.shown)
+        reasoning = await self._ask("reason", prompt, f"{number}")
         claim = read_claim(response_text(reasoning)) if reasoning else None
         if claim is not None and not proof.verified:
             proof = await self._prove(statement, claim, search=False)

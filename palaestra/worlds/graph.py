@@ -183,9 +183,9 @@ class GraphQuestions:
         if name == NEIGHBOUR and len(args) == 2:
             state = self._used(state, args[:1])
             neighbours = self.planner.graph.neighbours(*args, state.added)
-            shown = ", ".join(neighbours[:SHOWN]) + (", ..." if len(neighbours) > SHOWN else "")
+            listing = ", ".join(neighbours[:SHOWN]) + (", ..." if len(neighbours) > SHOWN else "")
             return self._observed(
-                state, act(name, args, neighbours), shown or self._no_entity(args[0], state)
+                state, act(name, args, neighbours), listing or self._no_entity(args[0], state)
             )
         if name == TEXT and len(args) == 2 and self.documents is not None:
             return self._searched(self._used(state, args[:1]), args)

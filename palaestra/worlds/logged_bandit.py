@@ -154,8 +154,8 @@ def _log(where: str, rows: Sequence[LoggedPull], x_ND: np.ndarray) -> BanditLog:
 
 
 def _text(context: Mapping[str, float | str]) -> str:
-    shown = {k: f"{x:g}" if isinstance(x, float) else x for k, x in context.items()}
-    return ", ".join(f"{k} {x}".strip() for k, x in shown.items())
+    values = {k: f"{x:g}" if isinstance(x, float) else x for k, x in context.items()}
+    return ", ".join(f"{k} {x}".strip() for k, x in values.items())
 
 
 def features(contexts: Sequence[Mapping[str, float | str]]) -> np.ndarray:
@@ -296,6 +296,6 @@ class LoggedBandit:
         row = int(rng_of((*state.key, "context", state.turn)).integers(len(log.shown)))
         state = replace(state, row=row)
         *before, last = state.prompt
-        shown = f"\nContext: {log.shown[row]}" if log.shown[row] else ""
-        say = (*before, replace(last, content=last.content + shown))
+        context_text = f"\nContext: {log.shown[row]}" if log.shown[row] else ""
+        say = (*before, replace(last, content=last.content + context_text))
         return Frame(state=state, asks=(Ask(seat="policy", say=say, new_row=True),), pay=pay)

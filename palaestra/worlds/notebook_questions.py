@@ -180,8 +180,8 @@ class NotebookQuestions(Notebook):
             call = CALL.search(ran.stdout)
             printed += CALL.sub("", ran.stdout)
             if call is None or ran.status != "ok":
-                shown = replace(ran, stdout=NOTES.sub("", printed))
-                return replace(state, notes=notes_in(printed, state.notes)), shown
+                without_notes = replace(ran, stdout=NOTES.sub("", printed))
+                return replace(state, notes=notes_in(printed, state.notes)), without_notes
             text, failed = await self._answer(call[1])
             state = replace(state, failed=(*state.failed, failed))
             sent = f"{GO_ON}{text!r})"

@@ -203,8 +203,8 @@ class ExpertPlans:
     def _prompt(self, task: Task, takes: str, gives: str) -> tuple[Message, ...]:
         *before, last = task.prompt
         question = question_text(task)
-        shown = [x for x in self.examples if x[0] != question][: self.shots]
-        examples = "\n\n".join(f"{q}\n{', '.join((*p, DONE))}" for q, p in shown)
+        others = [x for x in self.examples if x[0] != question][: self.shots]
+        examples = "\n\n".join(f"{q}\n{', '.join((*p, DONE))}" for q, p in others)
         text = "\n\n".join(filter(None, (examples, last.content)))
         if self.told:
             about = "\n".join(

@@ -103,11 +103,15 @@ class RulePlanner:
 
     def request(self, question: str, task: str = "") -> str:
         """What a language model is asked to write the chains of a question; "" without examples."""
-        shown = [
+        example_texts = [
             "\n".join([f"Question: {text}", *map(ARROW.join, paths)])
             for text, paths in self.examples(question, task)
         ]
-        return PLAN.format(examples="\n\n".join(shown), question=question) if shown else ""
+        return (
+            PLAN.format(examples="\n\n".join(example_texts), question=question)
+            if example_texts
+            else ""
+        )
 
     def read(self, text: str) -> tuple[RelationPath, ...]:
         """The chains in a text, a line each, as "a -> b" or as "r(q) <- a(x, z) & b(z, y)". A line

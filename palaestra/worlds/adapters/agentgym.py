@@ -202,8 +202,8 @@ class AgentGymSession:
             raise self.fault("create", f"names no environment: {excerpt(created)}")
         self.environment = name
         item = -1 - seed if seed < 0 else seed
-        shown = await self.call("reset", self.named({self.world.item: item}))
-        return self.scene(shown, await self.observation(shown), 0.0, done=False)
+        reply = await self.call("reset", self.named({self.world.item: item}))
+        return self.scene(reply, await self.observation(reply), 0.0, done=False)
 
     async def act(self, action: str) -> Scene:
         try:
