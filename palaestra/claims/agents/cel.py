@@ -55,8 +55,10 @@ class DemonstrateReading:
             text = f"t{aim}{pl.toys.square_name(target)} {move}{name}"
             act = pl.Act(ask=frame.asks[0], text=text, call=None, finish="eos", n_tokens=0)
             frame = world.step(frame.state, (act,), key)
-            shown = pl.Message(role="assistant", content=text, author="demonstration", trained=True)
-            messages += [shown, *(frame.asks[0].say if frame.asks else ())]
+            message = pl.Message(
+                role="assistant", content=text, author="demonstration", trained=True
+            )
+            messages += [message, *(frame.asks[0].say if frame.asks else ())]
         made = pl.recorded_episode(ctx, "policy", tuple(messages[:-1]), text, 1.0, judged=False)
         return replace(group, episodes=(made,))
 
@@ -80,9 +82,9 @@ def show_nothing(task: pl.Task, known: WorldTexts) -> pl.Task:
 
 def after_showing(learned: pl.Runnable) -> pl.Pipeline:
     """From a start that was shown how the texts are read."""
-    shown = imitation(SHOWN, DemonstrateReading(), prompts=16, lr=2e-3, warmup=10)
+    sft = imitation(SHOWN, DemonstrateReading(), prompts=16, lr=2e-3, warmup=10)
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

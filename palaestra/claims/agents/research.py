@@ -70,8 +70,8 @@ class TrainResults:
         return replace(e, rows=rows)
 
     def _trained(self, s: pl.Segment) -> pl.Segment:
-        shown = s.author == "environment" and s.turn > 0
-        return replace(s, trained=True, policy="policy") if shown else s
+        is_result = s.author == "environment" and s.turn > 0
+        return replace(s, trained=True, policy="policy") if is_result else s
 
 
 def searching(where: Literal["", "retrieved", "shuffled"] = "", masked: bool = True) -> pl.Recipe:

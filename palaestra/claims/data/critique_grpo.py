@@ -48,8 +48,8 @@ def refined(rewrite: "pl.rollout.Rewrite | None" = None) -> pl.Recipe:
     the first wrong line, which the task knows: a program stands for the critic.
     """
     learned = build("verdict", length=LONGEST)
-    shown = rewrite or pl.Feedback("critique")
-    learned = pl.override(learned, "collect.links.2.link.rewrite", shown)
+    revision = rewrite or pl.Feedback("critique")
+    learned = pl.override(learned, "collect.links.2.link.rewrite", revision)
     return pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200))
 
 

@@ -20,8 +20,8 @@ def shown_criteria() -> pl.Recipe:
 
 
 def after(rl: pl.Runnable) -> pl.Pipeline:
-    shown = pl.warm(shown_criteria(), "rubrics(topics=8,fixed=False)")
-    return pl.Pipeline(parts={"sft": shown, "rl": pl.Part(rl, model=pl.Output("sft"))})
+    sft = pl.warm(shown_criteria(), "rubrics(topics=8,fixed=False)")
+    return pl.Pipeline(parts={"sft": sft, "rl": pl.Part(rl, model=pl.Output("sft"))})
 
 
 def scaffolded(**options: Any) -> pl.Pipeline:

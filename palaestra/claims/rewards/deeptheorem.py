@@ -31,8 +31,8 @@ def arm(recipe: pl.Recipe) -> pl.Recipe:
 
 def after_judging(rl: pl.Recipe) -> pl.Pipeline:
     """From a start that judges better than a coin, whose verdicts follow workings half of the time."""
-    shown = pl.warm(judging_start(), "chain(operands=(2,3))")
-    return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(rl, model=pl.Output("shown"))})
+    sft = pl.warm(judging_start(), "chain(operands=(2,3))")
+    return pl.Pipeline(parts={"shown": sft, "rl": pl.Part(rl, model=pl.Output("shown"))})
 
 
 def coin() -> pl.Recipe:

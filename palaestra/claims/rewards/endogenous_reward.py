@@ -125,8 +125,8 @@ class Ranking:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         pairs = pairs_of(ctx.seed)
-        judged = (self._margin(ctx, i, p) for i, p in enumerate(pairs))
-        margin_N = np.array(await asyncio.gather(*judged))
+        margins = (self._margin(ctx, i, p) for i, p in enumerate(pairs))
+        margin_N = np.array(await asyncio.gather(*margins))
         kind_N = np.array([p.kind for p in pairs])
         of_kinds = {f"ranked/{k}": ranked(margin_N[kind_N == k]) for k in KINDS}
         more_N = np.array([len(p.right) > len(p.wrong) for p in pairs])

@@ -24,8 +24,8 @@ class ACoin(Consensus):
 
 def after_teaching(learned: pl.Recipe) -> pl.Pipeline:
     """From a start that was shown how to judge."""
-    shown = pl.warm(judging_start())
-    return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(learned, model=pl.Output("shown"))})
+    sft = pl.warm(judging_start())
+    return pl.Pipeline(parts={"shown": sft, "rl": pl.Part(learned, model=pl.Output("shown"))})
 
 
 def coin() -> pl.Recipe:

@@ -43,8 +43,8 @@ def coin() -> pl.Recipe:
 
 def two_stages(rl: pl.Runnable) -> pl.Pipeline:
     """A short imitation of verdicts, then what learns from them."""
-    shown = pl.Part(judging_start())
-    return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(rl, model=pl.Output("shown"))})
+    sft = pl.Part(judging_start())
+    return pl.Pipeline(parts={"shown": sft, "rl": pl.Part(rl, model=pl.Output("shown"))})
 
 
 LAZY_JUDGE = pl.Scripted(

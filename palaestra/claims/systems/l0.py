@@ -45,9 +45,9 @@ def demonstrated(cell: str) -> pl.Message:
 
 def after_showing(learned: Any) -> pl.Pipeline:
     """From a start that was shown a few episodes and writes cells that are often wrong."""
-    shown = imitation(SHOWN, DemonstrateCells(), prompts=8, lr=2e-3, warmup=5)
+    sft = imitation(SHOWN, DemonstrateCells(), prompts=8, lr=2e-3, warmup=5)
     return pl.Pipeline(
-        parts={"shown": pl.Part(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.Part(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

@@ -124,11 +124,11 @@ SCORE = re.compile(rf"^\W*{NUMBER}|[.!?]\W+{NUMBER}\W*\Z", re.IGNORECASE | re.MU
 
 def generator_question(question: str, passages: Sequence[str], tokens: int) -> pl.ChatRequest:
     """What the generator reads, and how many tokens it may write."""
-    shown = "\n".join(f"{i}. {' '.join(p.split())}" for i, p in enumerate(passages, 1)) or "None"
+    listing = "\n".join(f"{i}. {' '.join(p.split())}" for i, p in enumerate(passages, 1)) or "None"
     return pl.ChatRequest(
         messages=(
             pl.Message(role="system", content=ANSWER_FROM),
-            pl.Message(role="user", content=f"Passages:\n{shown}\n\nQuestion: {question}"),
+            pl.Message(role="user", content=f"Passages:\n{listing}\n\nQuestion: {question}"),
         ),
         max_tokens=tokens,
     )
@@ -252,8 +252,10 @@ class AnswerQuality:
         """How good an answer is against one that is right, in [0, 1] each."""
         terms = quality(answer, gold)
         if self.judge is not None:
-            shown = pl.judges.defuse(answer)
-            grading_prompt = f"{GRADE}Question: {question}\nRight answer: {gold}\nAnswer: {shown}"
+            answer_text = pl.judges.defuse(answer)
+            grading_prompt = (
+                f"{GRADE}Question: {question}\nRight answer: {gold}\nAnswer: {answer_text}"
+            )
             terms["judge"] = read_score(
                 await ctx.ask(self.judge, grading_prompt, seed=pl.seed_of(key))
             )

@@ -162,7 +162,7 @@ def embedded(think: bool = False, samples: int = 8, **options: Any) -> pl.Pipeli
     """On questions over a small wiki. The small model knows nothing of it, so first it is shown
     searches, and half of the answers.
     """
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowMemory()),
         schedule=pl.Schedule(prompts=16, steps=200),
@@ -170,5 +170,5 @@ def embedded(think: bool = False, samples: int = 8, **options: Any) -> pl.Pipeli
     )
     learned = build(think=think, samples=samples, **{"probes": 4, **options})
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )

@@ -422,7 +422,7 @@ def embedded(affordances: str = "house", samples: int = 4, **options: Any) -> pl
     """On the built-in game. The small model has never seen it, so it is shown some episodes first."""
     learned = build(affordances=affordances, samples=samples, **options)
     collect: Any = learned.collect
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowKnowledge(collect.links[0])),
         schedule=pl.Schedule(prompts=16, steps=48),
@@ -430,5 +430,5 @@ def embedded(affordances: str = "house", samples: int = 4, **options: Any) -> pl
     )
     learned = pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=8))
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "played": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "played": pl.Part(learned, model=pl.Output("shown"))}
     )

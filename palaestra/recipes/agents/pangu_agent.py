@@ -438,7 +438,7 @@ def embedded(
     """On the small grid. The small model knows the grid and no calls, so it is shown some episodes with
     calls first.
     """
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowCalls(function_names(functions), act)),
         schedule=pl.Schedule(prompts=16, steps=16),
@@ -450,7 +450,7 @@ def embedded(
     rl = pl.override(made.parts["rl"].runnable, "schedule.prompts", 8)
     return pl.Pipeline(
         parts={
-            "shown": pl.warm(shown),
+            "shown": pl.warm(sft),
             "bootstrap": bootstrap,
             "rl": replace(made.parts["rl"], runnable=rl),
         }

@@ -120,10 +120,10 @@ AFTER = {  # tag -> (states in which it may stand, the state behind it)
 
 
 def tree_logp(phrases: Sequence[tuple[int, ...]], phrase: tuple[int, ...]) -> tuple[float, ...]:
-    """[tokens of said] log of the share of phrases with this token among those that begin so.
+    """[tokens of phrase] log of the share of phrases with this token among those that begin so.
 
     Args:
-        phrases: token ids of all that could have been said, each as often; `said` is one of them.
+        phrases: token ids of all that could have been said, each as often; `phrase` is one of them.
     """
     shares = list[float]()
     for j in range(len(phrase)):
@@ -194,8 +194,8 @@ class ProbeSampling:
             and pl.rng_of((*key, "probe", i)).random() < self.p
         )
         clones = [e for e in await asyncio.gather(*tried) if e.ok]
-        judged = await self.judge(ctx, (*key, "judge"), replace(group, episodes=tuple(clones)))
-        marked = (rescue_part(e, self.right) for e in (*group.episodes, *judged.episodes))
+        scored = await self.judge(ctx, (*key, "judge"), replace(group, episodes=tuple(clones)))
+        marked = (rescue_part(e, self.right) for e in (*group.episodes, *scored.episodes))
         return replace(group, episodes=tuple(marked))
 
     def first_step_note(self, groups: pl.Groups) -> str:

@@ -289,14 +289,14 @@ def build(
     )
     if not warm:
         return learned
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowDrafts(memory, think)),
         schedule=pl.Schedule(prompts=16, steps=warm),
         optimiser=pl.AdamW(lr=2e-3),
     )
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

@@ -280,8 +280,8 @@ class ShowSummaries:
         world = ShownSummaries(
             **{name: getattr(asked, name) for name in asked.__dataclass_fields__}
         )
-        shown = ctx.with_bench(replace(there.bench, world=world))
-        return await pl.Demonstrate()(shown, key, group)
+        inner = ctx.with_bench(replace(there.bench, world=world))
+        return await pl.Demonstrate()(inner, key, group)
 
 
 def embedded(limit: int = 120, summaries: int = 3, **options: Any) -> pl.Pipeline:
@@ -293,12 +293,12 @@ def embedded(limit: int = 120, summaries: int = 3, **options: Any) -> pl.Pipelin
         build(limit, summaries, **{**words, **options}), schedule=pl.Schedule(prompts=8, steps=30)
     )
     collect: Any = learned.collect
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowSummaries(collect.links[0])),
         schedule=pl.Schedule(prompts=16, steps=20),
         optimiser=pl.AdamW(lr=1e-3, warmup=10),
     )
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )

@@ -278,7 +278,7 @@ def build(
     problem to the hardest, unless more than 512 are drawn.
     """
     pl.check_bounds("tool-star: rl_steps", rl_steps, least=1)
-    judged = pl.links(
+    scored_sample = pl.links(
         pl.Sample(n=samples, turns=calls + 1),
         pl.Score(),
         pl.rewards.ToolUse(),
@@ -302,13 +302,13 @@ def build(
         draw=pl.curriculum.EasyToHard(
             tasks=min(SORTED, rl_steps * PROMPTS), batches=2, probe=pl.Sample(n=2, turns=calls + 1)
         ),
-        collect=judged,
+        collect=scored_sample,
         schedule=pl.Schedule(prompts=PROMPTS, steps=rl_steps),
         instruction=asked,
     )
     critic = pl.vary(
         pl.recipe("dpo", beta=beta),
-        collect=judged,
+        collect=scored_sample,
         schedule=pl.Schedule(prompts=12, steps=4),
         instruction=asked,
     )

@@ -250,12 +250,12 @@ class AskedItems:
 
     def task(self, split: str, index: int) -> pl.Task:
         task = self.tasks[index]
-        shown = "".join(
+        examples = "".join(
             f"{last_text(t)}\n{', '.join(map(str, t.meta['annotations']))}\n\n" for t in self.shots
         )
         ask = f"\n{ASK}{', '.join(f'{x}: N%' for x in self.labels)}" if self.labels else ""
         *before, last = task.prompt
-        asked = replace(last, content=f"{shown}{last.content}{ask}")
+        asked = replace(last, content=f"{examples}{last.content}{ask}")
         return replace(task, prompt=(*before, asked))
 
 

@@ -396,7 +396,7 @@ def cells_table(
     cells: Mapping[tuple[int, int], Sequence[AskedRelation]], names: Sequence[str]
 ) -> pl.studies.StudyTable:
     """Accuracy by cell, beside the guesses."""
-    shown = {"policy": "model", "base": "start"}
+    model_names = {"policy": "model", "base": "start"}
     rows = [
         (
             str(b),
@@ -407,7 +407,7 @@ def cells_table(
         )
         for (b, k), some in cells.items()
     ]
-    columns = ("paths b", "length k", "problems", *(shown[m] for m in names))
+    columns = ("paths b", "length k", "problems", *(model_names[m] for m in names))
     return pl.studies.StudyTable(
         "Right answers by hardness",
         (*columns, "chance", "most frequent label", "shortest path alone"),

@@ -111,8 +111,8 @@ class Decomposed:
     seeds: tuple[Shot, ...] = ()
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
-        shown = behind(group.task, group.task.meta.get(NOTES, {}).get(2) or self.seeds)
-        return instructed(shown, self.instruction)
+        with_examples = behind(group.task, group.task.meta.get(NOTES, {}).get(2) or self.seeds)
+        return instructed(with_examples, self.instruction)
 
 
 @pl.stage
@@ -131,8 +131,8 @@ class Reflected:
         prompt = self.attempt(ctx, group, rng)
         if prompt is None:
             return None
-        shown = behind(prompt, group.task.meta.get(NOTES, {}).get(3) or self.seeds)
-        return instructed(shown, self.instruction)
+        with_examples = behind(prompt, group.task.meta.get(NOTES, {}).get(3) or self.seeds)
+        return instructed(with_examples, self.instruction)
 
 
 def instructed(task: pl.Task, text: str) -> pl.Task:
@@ -223,13 +223,13 @@ def build(
     further = [pl.When(pl.none_right, again[n]) for n in stages]
     reattach = [Reattach(most)] if imitate and stages else []
     dapo: Any = pl.On(MARK, pl.Clipped(high=0.28, reduce="tokens"), over="own", absent=True)
-    shown = imitate * pl.On(MARK, pl.Imitation(), over="own")
+    imitation = imitate * pl.On(MARK, pl.Imitation(), over="own")
     return pl.vary(
         pl.recipe("grpo"),
         draw=pl.curriculum.Recalled(Recollect(shots), most=1024),
         observe=pl.curriculum.Memorise(successes, most=1024),
         collect=pl.links(sample, score, *further, *reattach),
         credit=pl.chain(pl.Fact(MARK), pl.Center(by_stage), pl.Scale(by_stage, ddof=1)),
-        objective=dapo + shown if reattach else dapo,
+        objective=dapo + imitation if reattach else dapo,
         **({"pool": pl.Mixed(size or 0, trained=not reattach)} if size != 0 else {}),
     )

@@ -84,11 +84,11 @@ def build(
     sample = pl.Sample(n=8)
 
     def guided(share: Any) -> pl.Collect:
-        shown: Any = pl.Jump(0.0, share, warm) if warm else share
-        working = pl.Working(shown, unit, shuffled)
+        share_shown: Any = pl.Jump(0.0, share, warm) if warm else share
+        working = pl.Working(share_shown, unit, shuffled)
         if place == "start":
-            return pl.rollout.Begin(working, sample, MARK, shown)
-        hinted = pl.Under(pl.Hinted(working), sample, MARK, shown)
+            return pl.rollout.Begin(working, sample, MARK, share_shown)
+        hinted = pl.Under(pl.Hinted(working), sample, MARK, share_shown)
         return pl.links(hinted, pl.Hide(MARK)) if context == "bare" else hinted
 
     steps = [pl.links(guided(share), score) for share in shares]

@@ -124,12 +124,12 @@ def build(
     algorithm: where advantages come from, the group or a value head.
     """
     hint = pl.rollout.HintColumn(otherwise=pl.Working(0.5))
-    shown = (
+    begin = (
         pl.Under(pl.Hinted(hint), pl.Sample(n=n), MARK)
         if guidance == "hint"
         else pl.Under(pl.Feedback(guidance), pl.Sample(n=1), MARK, times=n)
     )
-    seen = pl.links(shown, pl.Hide(MARK)) if context == "bare" else shown
+    seen = pl.links(begin, pl.Hide(MARK)) if context == "bare" else begin
     keep = pl.rollout.Regroup(guided_and_failures if mixin else guided_alone)
     again = pl.links(seen, pl.Score(), keep)
     own = pl.Clipped(reduce="tokens")

@@ -140,18 +140,18 @@ class BootcampScore:
             r if isinstance(r, pl.Fault) else self.score(r, pl.response_text(e)) for r, e in pairs
         ]
 
-    def score(self, judged: pl.Reward, text: str) -> pl.Reward:
-        answered = judged.total > 0 or finds_answer(text)
+    def score(self, verified: pl.Reward, text: str) -> pl.Reward:
+        answered = verified.total > 0 or finds_answer(text)
         total = bootcamp_score(
-            min(1.0, judged.total) if answered else None,
+            min(1.0, verified.total) if answered else None,
             text,
             form=self.form,
             short=self.short,
             thinking=self.thinking,
         )
-        form = total if judged.total <= 0 else 0.0
-        parts = {**judged.parts, "verified": judged.total, "form": form}
-        return replace(judged, total=total, parts=parts)
+        form = total if verified.total <= 0 else 0.0
+        parts = {**verified.parts, "verified": verified.total, "form": form}
+        return replace(verified, total=total, parts=parts)
 
 
 def finds_answer(text: str) -> bool:

@@ -138,9 +138,9 @@ def read_instruction(reply: str) -> str:
     return ""
 
 
-async def make_up(ctx: pl.Context, client: pl.Source, shown: Sequence[str], seed: int) -> str:
+async def make_up(ctx: pl.Context, client: pl.Source, examples: Sequence[str], seed: int) -> str:
     """A further instruction by a language model that is shown others; "" = it writes none."""
-    listed = "\n".join(f"- {text}" for text in shown)
+    listed = "\n".join(f"- {text}" for text in examples)
     request = pl.ChatRequest(
         messages=pl.services.question_messages(
             f"Write one more instruction, unlike these:\n{listed}"
@@ -199,9 +199,9 @@ class NovelInstructions:
             return task
         rng, tasks = pl.rng_of(key), ctx.bench.tasks
         size = tasks.size or 1 << 20
-        shown = [tasks.task("train", int(rng.integers(size))) for _ in range(self.shown)]
+        examples = [tasks.task("train", int(rng.integers(size))) for _ in range(self.shown)]
         instruction = await make_up(
-            ctx, self.client, list(map(pl.curriculum.prompt_text, shown)), pl.seed_of(key)
+            ctx, self.client, list(map(pl.curriculum.prompt_text, examples)), pl.seed_of(key)
         )
         if not instruction:
             return None

@@ -118,8 +118,8 @@ class Graduated:
         bare, one = pl.Group(task=group.task), replace(self.sample, n=1)
 
         async def answer(i: int, share: float) -> pl.Group:
-            shown = pl.Under(pl.rollout.Criteria(share, self.place), one, MARK, share)
-            made = await shown(ctx, (*key, i), bare)
+            with_criteria = pl.Under(pl.rollout.Criteria(share, self.place), one, MARK, share)
+            made = await with_criteria(ctx, (*key, i), bare)
             return made if made.episodes else await one(ctx, (*key, i), bare)
 
         made = await asyncio.gather(*(answer(i, x) for i, x in enumerate(self.shares())))
@@ -218,10 +218,10 @@ def embedded(steps: int = 40, **options: Any) -> pl.Pipeline:
     """On the embedded problem, whose criteria a program checks: the model first learns by imitation to
     keep criteria that it is shown, where a topic says nothing.
     """
-    shown = pl.Under(pl.rollout.Criteria(1.0), pl.Demonstrate())
+    with_criteria = pl.Under(pl.rollout.Criteria(1.0), pl.Demonstrate())
     imitate = pl.vary(
         pl.recipe("sft"),
-        collect=pl.links(shown, pl.Demonstrate()),
+        collect=pl.links(with_criteria, pl.Demonstrate()),
         schedule=pl.Schedule(prompts=16, steps=20),
     )
     rl = pl.vary(build(steps=steps, **options), schedule=pl.Schedule(prompts=8, steps=steps))

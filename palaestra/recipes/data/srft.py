@@ -133,7 +133,7 @@ def build(
     most: float = 20.0,
 ) -> pl.Recipe:
     """`imitation` and `own` are the weights at H = 0."""
-    shown: Any = pl.Shaped("power" if external == "plain" else "saturating")
+    shaped: Any = pl.Shaped("power" if external == "plain" else "saturating")
     imitate, held = (
         pl.On(MARK, pl.Imitation(), over="own"),
         pl.On("right", pl.Imitation(), over="own"),
@@ -149,6 +149,6 @@ def build(
         collect=pl.links(pl.Sample(n=8), pl.Score(), pl.rollout.Mark(pl.Demonstrate(), MARK)),
         credit=pl.chain(pl.Fact(MARK), pl.Center("group"), pl.Scale("group", ddof=1), Sides()),
         objective=weighed
-        + pl.On(MARK, shown, over="own")
+        + pl.On(MARK, shaped, over="own")
         + pl.On("wrong", Unlikelihood(floor), over="own"),
     )

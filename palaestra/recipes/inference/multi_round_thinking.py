@@ -195,11 +195,11 @@ class DemonstrateAgain:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         rng, task = pl.rng_of((*key, "again")), group.task
-        shown = ""
+        earlier = ""
         if rng.integers(self.plain):
             right = rng.random() < 0.5
-            shown = str((int(task.answer) + (0 if right else int(rng.integers(1, 10)))) % 10)
-        asked = replace(task, prompt=pl.worlds.ask_again(task.prompt, shown))
+            earlier = str((int(task.answer) + (0 if right else int(rng.integers(1, 10)))) % 10)
+        asked = replace(task, prompt=pl.worlds.ask_again(task.prompt, earlier))
         made = await pl.Demonstrate()(ctx, key, pl.Group(task=asked))
         return replace(group, episodes=(*group.episodes, *made.episodes))
 

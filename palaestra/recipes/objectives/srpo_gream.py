@@ -291,7 +291,7 @@ class MakeCodes:
             {"prompt": prompt, "answer": code[item], "split": "test" if prompt in held else "train"}
             for prompt, (_, item) in zip(prompts, histories, strict=True)
         ]
-        shown = [
+        pairs = [
             pair
             for n in names
             for pair in (
@@ -299,14 +299,14 @@ class MakeCodes:
                 (ASK_TEXT.format(code=code[n]), texts[n]),
             )
         ]
-        shown += [(x["prompt"], x["answer"]) for x in asked if x["split"] == "train"]
+        pairs += [(x["prompt"], x["answer"]) for x in asked if x["split"] == "train"]
         first = Counter(row[: self.levels] for row in rows)
         alone = sum(first[row[: self.levels]] == 1 for row in rows)
         metrics = {"items": len(names), "codes": len(rows[0]), "told_apart": alone / len(names)}
         ctx.log(metrics)
         files = {
             "codes": [{"id": n, "code": code[n]} for n in names],
-            "alignment": [{"prompt": a, "demonstration": b} for a, b in shown],
+            "alignment": [{"prompt": a, "demonstration": b} for a, b in pairs],
             "histories": asked,
         }
         return pl.Result(metrics=metrics, artifacts={n: keep(ctx, n, x) for n, x in files.items()})

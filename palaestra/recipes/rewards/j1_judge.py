@@ -127,7 +127,7 @@ class ScoredPair(pl.worlds.Pair):
 def ask_judge(task: pl.Task, a: str, b: str, better: str, form: Form) -> pl.Task:
     """The question which response is better, or of the form "points" how good the first one is."""
     template = pl.Judge().template if form == "points" else pl.Pairwise().template
-    shown = template.format(
+    question = template.format(
         question=pl.judges.defuse(pl.tasks.question_text(task)),
         response=pl.judges.defuse(a),
         a=pl.judges.defuse(a),
@@ -135,7 +135,7 @@ def ask_judge(task: pl.Task, a: str, b: str, better: str, form: Form) -> pl.Task
         rubric=pl.Judge().rubric,
         instruction=INSTRUCTIONS[form],
     )
-    return replace(task, prompt=(pl.Message(role="user", content=shown),), answer=better)
+    return replace(task, prompt=(pl.Message(role="user", content=question),), answer=better)
 
 
 def both_orders(task: pl.Task, form: Form) -> tuple[pl.Task, pl.Task]:

@@ -78,14 +78,14 @@ def ask_which(task: pl.Task, key: pl.Key) -> pl.Task:
     first = pl.rng_of((*key, "order")).random() < 0.5
     a, b = (good, bad) if first else (bad, good)
     judge = pl.Pairwise()
-    shown = judge.template.format(
+    question = judge.template.format(
         question=pl.judges.defuse(pl.tasks.question_text(task)),
         a=pl.judges.defuse(a),
         b=pl.judges.defuse(b),
         rubric=judge.rubric,
         instruction=INSTRUCTION,
     )
-    prompt = (pl.Message(role="user", content=shown),)
+    prompt = (pl.Message(role="user", content=question),)
     return replace(task, prompt=prompt, answer="A" if first else "B")
 
 

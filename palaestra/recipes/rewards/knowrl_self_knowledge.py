@@ -73,11 +73,11 @@ class OwnTasks:
 
     def ask(self, task: pl.Task, can: bool) -> pl.Task:
         shots: Sequence[pl.curriculum.Note] = task.meta.get("shots", ())
-        shown = [f"- {note.text}" for note in shots if note.facts["can"] == can] or [
+        examples = [f"- {note.text}" for note in shots if note.facts["can"] == can] or [
             f"- {pl.tasks.question_text(task)}"
         ]
         wish = "you are sure that you can do" if can else "you are sure that you cannot do"
-        asked = f"Write one task that {wish}, unlike these:\n" + "\n".join(shown)
+        asked = f"Write one task that {wish}, unlike these:\n" + "\n".join(examples)
         return replace(task, prompt=(pl.Message(role="user", content=asked),))
 
     def analyse(self, task: pl.Task, text: str, can: bool) -> pl.Task:

@@ -121,8 +121,8 @@ class PutKnowledge:
 
     def __call__(self, task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> pl.Task:
         known = known_of(notes)
-        shown = self.show(task, known)
-        return replace(shown, meta={**task.meta, "known": known})
+        informed = self.show(task, known)
+        return replace(informed, meta={**task.meta, "known": known})
 
 
 @pl.declare(columns=(("learned", object, "what was written of the world after the episode"),))

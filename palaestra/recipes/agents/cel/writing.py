@@ -20,8 +20,8 @@ class WorldTexts:
     @property
     def text(self) -> str:
         """As it is shown; nothing of what is empty."""
-        shown = [f"{RULES}{self.rules}"] if self.rules else []
-        return "\n".join([*shown, *([f"{PLAYBOOK}{self.playbook}"] if self.playbook else [])])
+        sections = [f"{RULES}{self.rules}"] if self.rules else []
+        return "\n".join([*sections, *([f"{PLAYBOOK}{self.playbook}"] if self.playbook else [])])
 
 
 class Writer(Protocol):

@@ -117,7 +117,7 @@ def script_similarity(a: str, b: str, language: Language = "auto") -> float:
 def judge_script(
     reply: str,
     right: str,
-    shown: Sequence[str],
+    case_scripts: Sequence[str],
     known: Iterable[str],
     language: Language = "auto",
     whole: bool = False,
@@ -141,7 +141,7 @@ def judge_script(
     """
     kind = language_of(right, language)
     wanted, names = calls_of(right, kind, whole) or [], Counter(calls_of(right, kind) or [])
-    of_cases = [Counter(calls_of(s, kind) or []) for s in shown]
+    of_cases = [Counter(calls_of(s, kind) or []) for s in case_scripts]
     case = max((call_f1([*c.elements()], [*names.elements()]) for c in of_cases), default=0.0)
     script = script_of(reply)
     calls, said_names = calls_of(script, kind, whole), calls_of(script, kind)

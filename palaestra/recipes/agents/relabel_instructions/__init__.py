@@ -465,11 +465,11 @@ def embedded(
     seen it, so it is shown somebody who tries out actions first.
     """
     made: pl.Recipe = build(instructions=instructions, relabel=relabel, exam=exam, **options)
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowWandering()),
         schedule=pl.Schedule(prompts=16, steps=8),
         optimiser=pl.AdamW(lr=2e-3, warmup=4),
     )
     rl = pl.vary(made, schedule=pl.Schedule(prompts=4, steps=16), optimiser=pl.AdamW(lr=5e-4))
-    return pl.Pipeline(parts={"shown": pl.warm(shown), "rl": pl.Part(rl, model=pl.Output("shown"))})
+    return pl.Pipeline(parts={"shown": pl.warm(sft), "rl": pl.Part(rl, model=pl.Output("shown"))})

@@ -154,10 +154,12 @@ class JudgementReward:
             )
         judgements, useful = e.facts["judgements"], e.facts["useful"]
         both = list(zip(judgements, useful, strict=True))
-        judged = sum(self.gamma**t * self._pay(says, is_so) for t, (says, is_so) in enumerate(both))
+        judgement_pay = sum(
+            self.gamma**t * self._pay(says, is_so) for t, (says, is_so) in enumerate(both)
+        )
         seen = max((*e.facts["coverage"], *e.facts["gains"]), default=0.0)
         parts = {
-            "judged": min(self.cap, judged),
+            "judged": min(self.cap, judgement_pay),
             "utility": self.utility * float(seen),
             "answer": self.gamma ** len(both) * float(bool(e.facts.get("correct"))),
         }
@@ -283,14 +285,14 @@ def build(
     )
     if not warm:
         return learned
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowJudgements(wrong, think)),
         schedule=pl.Schedule(prompts=16, steps=warm),
         optimiser=pl.AdamW(lr=2e-3),
     )
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

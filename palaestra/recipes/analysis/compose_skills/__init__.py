@@ -234,7 +234,7 @@ class ComposeSkills:
                 rng,
             )
         ]
-        shown = draw.take(first, 2, first.names(True), few, rng)
+        pairs = draw.take(first, 2, first.names(True), few, rng)
         deep = draw.take(first, 2, first.names(True), self.drawn, rng)
         training = {
             "rl-1": single[: self.drawn],
@@ -246,7 +246,7 @@ class ComposeSkills:
             raise pl.UserError(
                 "there are no expressions left to train on: give the file more INPUTS, or functions"
             )
-        conversations = [p.conversation(i, self.prompt) for i, p in enumerate([*single, *shown])]
+        conversations = [p.conversation(i, self.prompt) for i, p in enumerate([*single, *pairs])]
         order = rng.permutation(len(conversations)).tolist()
         rows = lambda some: [p.row(i, self.prompt) for i, p in enumerate(some)]
         return ComposedData(

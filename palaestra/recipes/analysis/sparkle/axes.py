@@ -179,8 +179,8 @@ class ReasoningAxes:
                 )
             source = f"of {len(lacking)} problems by a model, else columns of the data"
         for what in ("plan", "knowledge"):
-            shown = [(t, getattr(x, what)) for t, x in zip(problems, notes, strict=True)]
-            leaks = sum(bool(s) and pl.rollout.leaks_answer(s, t.answer) for t, s in shown)
+            texts = [(t, getattr(x, what)) for t, x in zip(problems, notes, strict=True)]
+            leaks = sum(bool(s) and pl.rollout.leaks_answer(s, t.answer) for t, s in texts)
             if leaks:
                 leak_notes.append(f"the answer stands in {leaks} texts of the column {what}")
         if leak_notes:

@@ -138,8 +138,8 @@ def stage_two(steps: int, prompts: int, n: int, kl: float) -> pl.Recipe:
     """GRPO in which replies go on from the beginning that their problem has."""
     sample = pl.Sample(n=n)
     begun = pl.rollout.Begin(ScaffoldColumn(), sample, MARK)
-    shown = pl.links(begun, AsPrompt(), pl.Score())
-    collect = pl.links(shown, pl.When(nothing_there, pl.links(sample, pl.Score())))
+    with_scaffold = pl.links(begun, AsPrompt(), pl.Score())
+    collect = pl.links(with_scaffold, pl.When(nothing_there, pl.links(sample, pl.Score())))
     return pl.vary(
         pl.recipe("grpo", kl=kl),
         collect=collect,

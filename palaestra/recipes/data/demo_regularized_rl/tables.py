@@ -217,8 +217,8 @@ class DemonstrationRegularised:
         by_count: dict[str, dict[str, float]] = {}
         for n in self.demonstrations:
             rng = pl.rng_of((*key, n))
-            shown = arrivals_of(mdp, *play(mdp, expert[None], np.zeros(n, int), rng)).sum(-1)
-            prior = clone(shown, self.kappa)
+            visits = arrivals_of(mdp, *play(mdp, expert[None], np.zeros(n, int), rng)).sum(-1)
+            prior = clone(visits, self.kappa)
             by_count[str(n)] = self.learn(mdp, prior, n, float(best.v_HS[0, 0]), rng)
             ctx.log({"demonstrations": n, **by_count[str(n)]})
         steps = int(sum(x["episodes"] for x in by_count.values())) * self.horizon

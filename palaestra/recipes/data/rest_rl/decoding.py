@@ -114,9 +114,9 @@ class ValueDecoding:
         group = await self._link()(ctx, key, pl.Group(task=task))
         valued = [e for e in group.valid if e.reward is not None]
         bare = replace(group, episodes=tuple(replace(e, reward=None) for e in valued))
-        judged = await pl.Score()(ctx, (*key, "true"), bare)
+        scored = await pl.Score()(ctx, (*key, "true"), bare)
         both = [
-            (e, v.total) for e, v in zip(judged.episodes, valued, strict=True) if e.ok and e.reward
+            (e, v.total) for e, v in zip(scored.episodes, valued, strict=True) if e.ok and e.reward
         ]
         return ValuedAnswers(
             group=replace(group, episodes=tuple(e for e, _ in both)),

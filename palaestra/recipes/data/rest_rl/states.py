@@ -123,14 +123,14 @@ class StartStates:
 
     def _starts(self, group: pl.Group, rng: np.random.Generator) -> list[pl.Task]:
         """The problem and its states; nothing where its rewards are alike."""
-        judged = [e for e in group.valid if e.reward is not None]
-        if not judged or not is_varied([e.total for e in judged], self.spread):
+        scored = [e for e in group.valid if e.reward is not None]
+        if not scored or not is_varied([e.total for e in scored], self.spread):
             return []
-        best = max(judged, key=lambda e: e.total)
+        best = max(scored, key=lambda e: e.total)
         if self.of == "none" or best.total < self.good:
             return [group.task]
-        shown = best if self.of == "best" else min(judged, key=lambda e: e.total)
-        texts = states_of(first_reply(shown), self.share, self.decay, rng)
+        source = best if self.of == "best" else min(scored, key=lambda e: e.total)
+        texts = states_of(first_reply(source), self.share, self.decay, rng)
         return [
             group.task,
             *(replace(group.task, meta={**group.task.meta, SAID: t}) for t in texts),

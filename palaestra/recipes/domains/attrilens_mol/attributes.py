@@ -129,8 +129,8 @@ class AttributeRewards:
     whole: bool = False
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        judged = (self._judge(e, group.task) if e.ok else e for e in group.episodes)
-        return replace(group, episodes=tuple(judged))
+        episodes = (self._judge(e, group.task) if e.ok else e for e in group.episodes)
+        return replace(group, episodes=tuple(episodes))
 
     def _judge(self, e: pl.Episode, task: pl.Task) -> pl.Episode:
         text, right = pl.response_text(e), e.is_right()

@@ -87,18 +87,18 @@ def measure_diagnoses(
     rarest = min((c for c in classes if c[0] in n), key=lambda c: c[1], default=("", 0))[0]
     common = max(classes, key=lambda c: c[1])[0]
     readings = [x for some in outcomes for x in some if x in ("read", "misread")]
-    shown = [
+    labels = [
         g.task.meta["findings"][t]
         for g in groups
         for e in g.valid[:1]
         for t in measured_tests(g.task, e)
     ]
     read = dict[str, float]()
-    if readings and shown:
-        most = Counter(shown).most_common(1)[0][1]
+    if readings and labels:
+        most = Counter(labels).most_common(1)[0][1]
         read = {
             "interpreted": readings.count("read") / len(readings),
-            "interpreted majority": most / len(shown),
+            "interpreted majority": most / len(labels),
         }
     return {
         **read,

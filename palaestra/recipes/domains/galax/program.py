@@ -123,10 +123,10 @@ class BuildSubgraphs:
             {"arm": "guide", **{k: own[k] for k in ("moved", "precision", "belief") if k in own}}
         )
         answers = ("answer", "answer_recall", "answer_bare", "answer_bare_recall")
-        shown = ("precision", "recall", "belief", "moved", "valid", *answers)
+        columns = ("precision", "recall", "belief", "moved", "valid", *answers)
         return pl.Result(
             metrics={
-                **{k: own[k] for k in shown if k in own},
+                **{k: own[k] for k in columns if k in own},
                 **(
                     {"gain": own["precision"] - results["none"]["precision"]}
                     if "precision" in own
@@ -344,7 +344,7 @@ def train(search: SubgraphSearch, name: Arm, program: BuildSubgraphs) -> None:
 
 
 def rates(nodes: Sequence[int], targets: frozenset[int], n_listed: int = 0) -> dict[str, float]:
-    """Precision and recall of nodes, which are those of `said` names where these are more; nothing where no
+    """Precision and recall of nodes, which are those of `n_listed` names where these are more; nothing where no
     targets are known.
     """
     if not targets:

@@ -191,8 +191,8 @@ class CheckTrajectories:
     reward: PrincipleReward
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        judged = list[Any]()
+        episodes = list[Any]()
         for e in group.episodes:
             reward = self.reward.judge(pl.response_text(e), group.task)
-            judged.append(replace(e, reward=reward, muted=e.muted or not reward.solved))
-        return replace(group, episodes=tuple(judged))
+            episodes.append(replace(e, reward=reward, muted=e.muted or not reward.solved))
+        return replace(group, episodes=tuple(episodes))

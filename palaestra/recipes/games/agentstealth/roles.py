@@ -88,8 +88,8 @@ class JudgeByModel:
     async def __call__(self, ctx: pl.Context, name: str, guess: str, truth: str) -> bool | None:
         if is_same(guess, truth):
             return True
-        shown = {"name": name, "guess": pl.judges.defuse(guess), "truth": truth}
-        reply = pl.verifiers.strip_thinking(await ctx.ask(self.source, fill(SAME, shown)))
+        fields = {"name": name, "guess": pl.judges.defuse(guess), "truth": truth}
+        reply = pl.verifiers.strip_thinking(await ctx.ask(self.source, fill(SAME, fields)))
         verdict = VERDICT.search(reply.casefold())
         return verdict[0] == "yes" if verdict else None
 
@@ -156,8 +156,8 @@ class Attacker:
     temperature: float = 0.7
 
     def prompt(self, text: str, names: Sequence[str]) -> str:
-        shown = {"text": pl.judges.defuse(text), "names": ", ".join(names)}
-        return fill(self.template, shown)
+        fields = {"text": pl.judges.defuse(text), "names": ", ".join(names)}
+        return fill(self.template, fields)
 
     async def __call__(
         self, ctx: pl.Context, text: str, truths: Mapping[str, str], seed: int = 0
@@ -171,8 +171,8 @@ class Attacker:
         guesses = read_guesses(reply, list(truths))
         right = dict[str, tuple[bool, ...] | None]()
         for name, own in guesses.items():
-            judged = [await self.judge(ctx, name, x, truths[name]) for x in own or ()]
-            verdicts = tuple(x for x in judged if x is not None)
+            rulings = [await self.judge(ctx, name, x, truths[name]) for x in own or ()]
+            verdicts = tuple(x for x in rulings if x is not None)
             right[name] = verdicts if own and len(verdicts) == len(own) else None
         return Attack(guesses, right)
 

@@ -147,8 +147,8 @@ class RateByModel:
         self, ctx: pl.Context, text: str, candidate: str, labels: Sequence[str]
     ) -> float:
         named = ", ".join(labels) or PLAIN
-        shown = {"text": text, "candidate": candidate, "labels": named}
-        asked = fill(RATE, {k: pl.judges.defuse(v) for k, v in shown.items()})
+        fields = {"text": text, "candidate": candidate, "labels": named}
+        asked = fill(RATE, {k: pl.judges.defuse(v) for k, v in fields.items()})
         return read_rating(await ctx.ask(self.source, asked))
 
 
@@ -219,12 +219,12 @@ class PlayDuo:
             "language": str(task.meta["language"]),
             "labels": ", ".join(named) or PLAIN,
         }
-        shown = replace(
+        asked_task = replace(
             task,
             prompt=(pl.Message(role="user", content=fill(self.template, values)),),
         )
         sample = pl.Sample(n=self.n, temperature=self.temperature)
-        made = (await sample(ctx, (*key, "rewrite"), pl.Group(task=shown))).episodes
+        made = (await sample(ctx, (*key, "rewrite"), pl.Group(task=asked_task))).episodes
         rewrites = [pl.verifiers.strip_thinking(e.text).strip() if e.ok else "" for e in made]
         kept = await asyncio.gather(*(self._keep(ctx, text, x, named) for x in rewrites))
         scores = await guard_scores(

@@ -69,8 +69,8 @@ class GameBench:
         usable = [x for x in items if not x["verdict"]]
         for number, (game, item) in enumerate(zip(games, usable, strict=True)):
             item |= await self._played(ctx, world, number, game)
-            shown = {"game": number + 1, "won": sum(p["won"] for p in item["plays"])}
-            ctx.log({**shown, "plays": len(item["plays"])})
+            outcome = {"game": number + 1, "won": sum(p["won"] for p in item["plays"])}
+            ctx.log({**outcome, "plays": len(item["plays"])})
         report = tell_games(items, self.protocol(world), self.question)
         return pl.studies.publish(ctx, report)
 

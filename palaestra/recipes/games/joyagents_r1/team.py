@@ -114,11 +114,11 @@ class Team:
     async def _consult(self, state: TeamState, name: str, key: pl.Key) -> pl.Frame:
         task, before = state.task, [f"{a} answered:\n{x}" for a, x in state.answers if x]
         prompt = add_text(task.prompt, notes_text(task, name), *before)
-        shown = replace(task, prompt=prompt)
+        consulted = replace(task, prompt=prompt)
         if (await self._offered())[name] and self.tools is not None:
-            frame = await self.tools.reset(shown, key)
+            frame = await self.tools.reset(consulted, key)
         else:
-            frame = pl.worlds.Question().reset(shown, key)
+            frame = pl.worlds.Question().reset(consulted, key)
         return await self._turn(replace(state, agent=name), frame)
 
     async def _turn(self, state: TeamState, frame: pl.Frame) -> pl.Frame:

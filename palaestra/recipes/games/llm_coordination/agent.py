@@ -308,7 +308,7 @@ class TeamOfMinds:
         left = tuple(x for x in mind.ask.choices if x not in mind.refused)
         return replace(ask, prefix=LEAD, choices=left or mind.ask.choices)
 
-    def prompt(self, state: MindsState, mind: Mind, shown: str) -> str:
+    def prompt(self, state: MindsState, mind: Mind, view: str) -> str:
         """What a stage asks, behind what the world shows."""
         brief = getattr(self.world, "brief", False)
         wording = lambda text: BRIEF[text] if brief else text
@@ -327,7 +327,7 @@ class TeamOfMinds:
                 asked += wording(REFUSED).format(refused=", ".join(mind.refused))
         else:
             asked = wording(VERIFY).format(action=mind.move)
-        return "\n".join([shown, *memory, asked])
+        return "\n".join([view, *memory, asked])
 
 
 @pl.stage

@@ -328,8 +328,8 @@ class StrategyPlanning:
             lines = (f"{i + 1}. {s.text}\n" for i, s in enumerate(game.space))
             listed = f"The strategies:\n{''.join(lines)}\n"
         games = [*seen, *watched[-1:]]  # what was watched last tells all of a game
-        shown = "\n".join(f"game {i + 1}: {text}" for i, text in enumerate(games))
-        asked = RECOGNISE.format(seen=shown, listed=listed, form=game.form)
+        listing = "\n".join(f"game {i + 1}: {text}" for i, text in enumerate(games))
+        asked = RECOGNISE.format(seen=listing, listed=listed, form=game.form)
         for i in range(TRIES):
             request = pl.ChatRequest(
                 messages=pl.services.question_messages(asked), temperature=0.7 if i else 0.0

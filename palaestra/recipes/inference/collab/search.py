@@ -132,7 +132,7 @@ async def generate(
     temperature: float,
     key: pl.Key,
 ) -> list[int]:
-    """What an agent says after the prompt and `said`."""
+    """What an agent says after the prompt and `answer_so_far`."""
     sampling = pl.Sampling(temperature=temperature, max_tokens=most)
     made = await place.ctx.engine(agent).generate((*place.prompt, *answer_so_far), sampling, key)
     place.spending.add(len(made.ids))

@@ -93,8 +93,8 @@ def demonstration_loss(ctx: pl.Context, tasks: int) -> float:
         rng = pl.rng_of((ctx.seed, "barrier", i))
         own = ctx.bench.tasks
         replies = [pl.rollout.written_answer(own, task, rng, h) for h in ("guess", "work")]
-        shown = (pl.recorded_episode(ctx, "policy", task.prompt, r, 1.0) for r in replies)
-        groups.append(pl.Group(task=task, episodes=tuple(shown)))
+        episodes = (pl.recorded_episode(ctx, "policy", task.prompt, r, 1.0) for r in replies)
+        groups.append(pl.Group(task=task, episodes=tuple(episodes)))
     signals = ctx.measure(groups, (("policy", "logp"),))
     logp = sum(float(row["policy_logp"].sum()) for g in signals for e in g for row in e)
     n = sum(int(r.view().trained_T.sum()) for g in groups for e in g.episodes for r in e.rows)

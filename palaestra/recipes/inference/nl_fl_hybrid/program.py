@@ -95,12 +95,12 @@ class ProveAnswers:
             ctx.say(f"{sum(refused.values())} statements were refused, most often because: {why}")
         if note := self.inert_note(metrics, len(solved)):
             ctx.say(note)
-        shown = ("answers_changed", "verified", "verified_right", "beyond_words", "tokens")
+        logged = ("answers_changed", "verified", "verified_right", "beyond_words", "tokens")
         accuracies = {
             f"accuracy/{way}": metrics[way]["accuracy"]["mean"]
             for way in ("words", "proofs", "hybrid")
         }
-        ctx.log({**{k: metrics[k] for k in shown if metrics[k] is not None}, **accuracies})
+        ctx.log({**{k: metrics[k] for k in logged if metrics[k] is not None}, **accuracies})
         return metrics
 
     async def _solve(self, ctx: pl.Context, i: int, task: pl.Task) -> AnsweredProblem:

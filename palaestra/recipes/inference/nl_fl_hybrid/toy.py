@@ -32,9 +32,9 @@ class DemonstrateStages:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task, rng = group.task, pl.rng_of((*key, "stage"))
-        shown, reply = draw_stage(task, rng)
+        instruction, reply = draw_stage(task, rng)
         (first, *rest) = task.prompt
-        asked = replace(task, prompt=(replace(first, content=first.content + shown), *rest))
+        asked = replace(task, prompt=(replace(first, content=first.content + instruction), *rest))
         made = pl.Demonstrate().episode(ctx, asked, reply, ())
         return replace(group, episodes=(*group.episodes, made))
 

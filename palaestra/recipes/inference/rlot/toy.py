@@ -51,14 +51,14 @@ def draw_block(task: pl.Task, rng: np.random.Generator) -> tuple[str, str]:
     ops, modulo, numbers = task.meta["ops"], task.meta["modulo"], task.meta["numbers"]
     lines, n = pl.toys.ArithmeticChain(modulo=modulo).steps(task), len(ops)
     k = int(rng.integers(n + 1))
-    shown, wrong = lines[:k], bool(k) and rng.random() < 0.5
+    steps, wrong = lines[:k], bool(k) and rng.random() < 0.5
     value = int(lines[k - 1].partition("=")[2]) if k else int(numbers[0])
     if wrong:
         value = (value + int(rng.integers(1, modulo))) % modulo
-        shown[-1] = shown[-1].partition("=")[0] + f"={value}"
+        steps[-1] = steps[-1].partition("=")[0] + f"={value}"
     rest = chain_lines(value, ops[k:], numbers[k + 1 :], modulo)
     times_stated = int(rng.integers(3)) if k == n else 0  # times that the answer is stated already
-    shown = [*shown, *[f"= {value}"] * times_stated]
+    steps = [*steps, *[f"= {value}"] * times_stated]
     after = (rest or [f"= {value}"])[0]
     tasks = " ".join(f"{op}{b}" for op, b in zip(ops[k:], numbers[k + 1 :], strict=True)) or "none"
     says = {
@@ -77,7 +77,7 @@ def draw_block(task: pl.Task, rng: np.random.Generator) -> tuple[str, str]:
     else:
         says[""] = f"= {task.answer}"
     block = list(says)[int(rng.integers(len(says)))]
-    above = PROMPTS.so_far + "\n".join(shown) if shown else ""
+    above = PROMPTS.so_far + "\n".join(steps) if steps else ""
     return above + block, says[block]
 
 

@@ -170,8 +170,8 @@ class AlignWorldModel:
                     f"round {r + 1}: {share:.0%} of all actions failed; if some of them worked, what the "
                     'environment says matches failure: give failure="REGEX", or say it by the fact success'
                 )
-            shown = {k: v for k, v in numbers_of_round.items() if isinstance(v, int | float)}
-            ctx.log({"round": r + 1, "rules": len(known.induced) + len(known.written), **shown})
+            logged = {k: v for k, v in numbers_of_round.items() if isinstance(v, int | float)}
+            ctx.log({"round": r + 1, "rules": len(known.induced) + len(known.written), **logged})
         if self.learn and not (known.induced or known.written):
             failed = sum(not t.success for t in log)
             ctx.say(

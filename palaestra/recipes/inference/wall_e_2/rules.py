@@ -106,10 +106,10 @@ def scene_facts(text: str) -> dict[str, str]:
 
 def scene_features(state: str, scene: dict[str, str]) -> set[str]:
     """The features of a situation; what is only remembered is marked "known"."""
-    shown = scene_facts(state)
-    known = {**scene, **shown}
+    present = scene_facts(state)
+    known = {**scene, **present}
     features = set(scene_pieces(state)) | set(re.findall(r"[a-z]+", state.lower()))
-    features |= {f"known: {name} {value}" for name, value in scene.items() if name not in shown}
+    features |= {f"known: {name} {value}" for name, value in scene.items() if name not in present}
     names = sorted(known)
     return features | {f"{a} = {b}" for a in names for b in names if a < b and known[a] == known[b]}
 

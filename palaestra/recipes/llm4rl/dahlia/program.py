@@ -267,7 +267,7 @@ class TaskArms:
         roles = TaskRoles(
             self.ctx, program.world, self.sources, row["instruction"], program.co_planners
         )
-        state, judged, trace = start(), list[tuple[bool, bool]](), list[Any]()
+        state, verdicts, trace = start(), list[tuple[bool, bool]](), list[Any]()
         first, words, errors, acts, unjudged = False, "", 0, 0, 0
         attempt = 0
         for attempt in range(1, most + 1):
@@ -298,7 +298,7 @@ class TaskArms:
             )
             if judge in ("reporter", "verdict"):
                 unjudged += done is None
-                judged += [] if done is None else [(done, true)]
+                verdicts += [] if done is None else [(done, true)]
             if done is None or done:
                 break
         success = bool(program.world.success(state, row))
@@ -315,7 +315,7 @@ class TaskArms:
             "answers": roles.answers,
             "fallbacks": roles.fallbacks,
             "unjudged": unjudged,
-            "judged": judged,
+            "judged": verdicts,
             "trace": trace,
         }
 

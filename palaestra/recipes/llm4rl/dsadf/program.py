@@ -158,13 +158,13 @@ class TwoSystems:
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         guide_numbers = results["guide"]
-        shown = {k: guide_numbers[k] for k in ("slow_share", "slow_reached")}
-        ctx.log({"arm": "guide", "return": guide_numbers["return"]} | shown)
+        slow_numbers = {k: guide_numbers[k] for k in ("slow_share", "slow_reached")}
+        ctx.log({"arm": "guide", "return": guide_numbers["return"]} | slow_numbers)
         return pl.Result(
             metrics={
                 **pl.control.arm_summary(results),
                 **{k: guide_numbers[k] for k in guide_numbers if k.startswith("success_")},
-                **shown,
+                **slow_numbers,
                 "calls_per_success": guide_numbers["calls_per_success"],
                 "sampled_tokens": 0,
             },

@@ -88,11 +88,11 @@ class ManageDialogue:
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         own = results["guide"]
         ctx.log({"arm": "guide", "adapted": own["adapted"], "return": own["return"]})
-        shown = ("adapted", "after_0", "after_1", "after_4")
+        columns = ("adapted", "after_0", "after_1", "after_4")
         return pl.Result(
             metrics={
                 **pl.control.arm_summary(results),
-                **{k: own[k] for k in shown},
+                **{k: own[k] for k in columns},
                 "gain_of_hierarchy": results["hierarchy"]["return"] - results["none"]["return"],
                 "gain_of_meta": own["return"] - results["hierarchy"]["return"],
                 "sampled_tokens": 0,

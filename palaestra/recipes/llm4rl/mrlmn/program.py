@@ -178,12 +178,12 @@ class LearnNetwork:
             arms["oracle flown"] = make("oracle flown", guide=oracle, flown=True)
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
-        shown = "guide" if "guide" in results else "grouped"
-        own = results[shown]
-        ctx.log({"arm": shown, "distilled": own["distilled"], "return": own["return"]})
+        arm = "guide" if "guide" in results else "grouped"
+        own = results[arm]
+        ctx.log({"arm": arm, "distilled": own["distilled"], "return": own["return"]})
         return pl.Result(
             metrics={
-                **pl.control.arm_summary(results, shown),
+                **pl.control.arm_summary(results, arm),
                 "distilled": own["distilled"],
                 "sampled_tokens": 0,
             },

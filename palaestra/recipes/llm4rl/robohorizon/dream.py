@@ -156,9 +156,9 @@ class Dream:
         a mask of the steps that there are.
         """
         L, parts = self.settings.length, list[dict[str, Tensor]]()
-        shown = [g for g in self.stored if g["expert"][0]]
+        expert_games = [g for g in self.stored if g["expert"][0]]
         for b in range(self.settings.sequences):
-            games = shown if shown and b % 2 else self.stored
+            games = expert_games if expert_games and b % 2 else self.stored
             game = games[int(self.rng.integers(len(games)))]
             T = len(game["act"])
             a = int(self.rng.integers(max(1, T - L + 1)))

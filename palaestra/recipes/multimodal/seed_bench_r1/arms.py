@@ -59,8 +59,8 @@ def few_options(task: pl.Task, choices: int) -> pl.Task:
     wrong = [i for i in range(len(known)) if i != gold]
     drawn = pl.rng_of(("few options", task.id)).choice(len(wrong), choices - 1, replace=False)
     kept = sorted([gold, *(wrong[int(i)] for i in drawn)])
-    shown = pl.tasks.reorder_options(task, options=[known[i] for i in kept])
-    return replace(shown, answer=known[gold])
+    reordered = pl.tasks.reorder_options(task, options=[known[i] for i in kept])
+    return replace(reordered, answer=known[gold])
 
 
 @pl.stage

@@ -132,12 +132,12 @@ class TerminalLabel:
     at_once: ClassVar[int] = 1
 
     async def __call__(self, ctx: pl.Context, pair: UnlabelledPair) -> str | None:
-        shown = (
+        question = (
             f"\n{pl.tasks.question_text(pair.task)}\n\n[1] {pair.first}\n\n[2] {pair.second}\n\n"
             "Which one is better? 1, 2, 0 for a tie, q to go on later"
         )
         while True:
-            print(shown, file=sys.stderr, flush=True)
+            print(question, file=sys.stderr, flush=True)
             line = await asyncio.to_thread(sys.stdin.readline)
             if not line or line.strip().casefold() == "q":
                 raise pl.Paused("the labeller left; the labels so far are kept")

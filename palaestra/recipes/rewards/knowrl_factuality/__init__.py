@@ -186,13 +186,13 @@ class Knowledge:
             return -1.0
         if self.judge is None:
             return 2.0 if is_right(answer, task) else self.refusal if is_refusal(answer) else -1.0
-        shown = GRADING.format(
+        question = GRADING.format(
             question=pl.tasks.question_text(task),
             reference=task.answer,
             response=pl.judges.defuse(answer),
         )
         reply = await ctx.client(self.judge).chat(
-            pl.ChatRequest(messages=(pl.Message(role="user", content=shown),))
+            pl.ChatRequest(messages=(pl.Message(role="user", content=question),))
         )
         score = grade(reply.text, self.variant)
         return self.refusal if score == 1.0 else score
