@@ -139,8 +139,8 @@ class Search:
         right_answers(task)
         check_gold(self.index, sources_of(task), task)
         *before, last = task.prompt
-        said = f"{last.content}\n\n{self.usage}" if self.told else last.content
-        return self._ask(self._begin(task), (*before, replace(last, content=said)))
+        content = f"{last.content}\n\n{self.usage}" if self.told else last.content
+        return self._ask(self._begin(task), (*before, replace(last, content=content)))
 
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
         form, content = self.read(acts[0].text)
@@ -287,9 +287,9 @@ class Search:
         return Frame(state=state, asks=(ask,), facts=self._facts(state), state_key=known(state))
 
     def _end(self, state: SearchState, status: str = "finished") -> Frame:
-        said, golds = state.answer, right_answers(state.task)
-        right = said is not None and any(
-            matches_gold(golds, text) for text in (said, boxed_answer(said)) if text
+        answer, golds = state.answer, right_answers(state.task)
+        right = answer is not None and any(
+            matches_gold(golds, text) for text in (answer, boxed_answer(answer)) if text
         )
         return Frame(
             state=state,

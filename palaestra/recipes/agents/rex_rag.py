@@ -119,16 +119,16 @@ AFTER = {  # tag -> (states in which it may stand, the state behind it)
 }
 
 
-def tree_logp(phrases: Sequence[tuple[int, ...]], said: tuple[int, ...]) -> tuple[float, ...]:
-    """[tokens of said] log of the share of phrases with this token among those that begin so.
+def tree_logp(phrases: Sequence[tuple[int, ...]], phrase: tuple[int, ...]) -> tuple[float, ...]:
+    """[tokens of phrase] log of the share of phrases with this token among those that begin so.
 
     Args:
-        phrases: token ids of all that could have been said, each as often; `said` is one of them.
+        phrases: token ids of all that could have been said, each as often; `phrase` is one of them.
     """
     shares = list[float]()
-    for j in range(len(said)):
-        before = sum(p[:j] == said[:j] and len(p) > j for p in phrases)
-        shares.append(sum(p[: j + 1] == said[: j + 1] for p in phrases) / before)
+    for j in range(len(phrase)):
+        before = sum(p[:j] == phrase[:j] and len(p) > j for p in phrases)
+        shares.append(sum(p[: j + 1] == phrase[: j + 1] for p in phrases) / before)
     return tuple(np.log(shares).tolist())
 
 
@@ -194,8 +194,8 @@ class ProbeSampling:
             and pl.rng_of((*key, "probe", i)).random() < self.p
         )
         clones = [e for e in await asyncio.gather(*tried) if e.ok]
-        judged = await self.judge(ctx, (*key, "judge"), replace(group, episodes=tuple(clones)))
-        marked = (rescue_part(e, self.right) for e in (*group.episodes, *judged.episodes))
+        scored = await self.judge(ctx, (*key, "judge"), replace(group, episodes=tuple(clones)))
+        marked = (rescue_part(e, self.right) for e in (*group.episodes, *scored.episodes))
         return replace(group, episodes=tuple(marked))
 
     def first_step_note(self, groups: pl.Groups) -> str:
@@ -224,23 +224,23 @@ class ProbeSampling:
         kept, thinking = self._kept(ctx, e.rows[row], last)
         opening = "" if thinking else self.opening
         written = [tuple(dialect.encode_text(opening + phrase)) for phrase in self.phrases]
-        said = written[int(pl.rng_of((*key, "phrase")).integers(len(written)))]
+        probe = written[int(pl.rng_of((*key, "phrase")).integers(len(written)))]
         start = pl.rollout.prefix(e, last.turn, kept)
         *whole, open_ = start.said
         begun = replace(
             open_,
-            ids=(*open_.ids, *said),
-            logp=(*(open_.logp or ()), *tree_logp(written, said)),
+            ids=(*open_.ids, *probe),
+            logp=(*(open_.logp or ()), *tree_logp(written, probe)),
             text="",
             finish="",
         )
-        start = replace(start, said=(*whole, begun), context=(*start.context, *said))
+        start = replace(start, said=(*whole, begun), context=(*start.context, *probe))
         sampling = pl.Sampling(max_tokens=ctx.bench.max_tokens)
         clone = await pl.rollout.continuation(ctx, key, group.task, start, sampling, self.model)
         if not clone.ok:
             return clone
         at = place_of(clone.rows[row], last.turn) + kept
-        facts = {**clone.facts, "probe": (row, at, at + len(said))}
+        facts = {**clone.facts, "probe": (row, at, at + len(probe))}
         return replace(clone, facts=facts, origin=pl.Origin(parent=parent, turn=last.turn))
 
     def _kept(self, ctx: pl.Context, row: pl.Row, last: pl.Segment) -> tuple[int, bool]:
@@ -275,8 +275,8 @@ def rescue_part(e: pl.Episode, right: float | None = None) -> pl.Episode:
 
 def last_turn(e: pl.Episode) -> tuple[int, pl.Segment]:
     """The row and the segment of what the policy said last."""
-    said = [(r, s) for r, row in enumerate(e.rows) for s in row.segments if s.logp is not None]
-    return max(said, key=lambda x: x[1].turn)
+    sampled = [(r, s) for r, row in enumerate(e.rows) for s in row.segments if s.logp is not None]
+    return max(sampled, key=lambda x: x[1].turn)
 
 
 def place_of(row: pl.Row, turn: int) -> int:

@@ -244,9 +244,9 @@ def free_answer(e: pl.Episode) -> str:
     stated = pl.stated_answer(e.text)
     if stated is not None:
         return stated
-    said = [s for row in e.rows for s in row.segments if s.logp is not None]
+    sampled = [s for row in e.rows for s in row.segments if s.logp is not None]
     lines = pl.verifiers.strip_thinking(e.text).strip().splitlines()
-    whole = bool(said) and said[-1].finish == "eos" and bool(lines)
+    whole = bool(sampled) and sampled[-1].finish == "eos" and bool(lines)
     return lines[-1] if whole and len(lines[-1].split()) <= 12 else ""
 
 
@@ -289,14 +289,14 @@ def build(
     )
     if not warm:
         return learned
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowDrafts(memory, think)),
         schedule=pl.Schedule(prompts=16, steps=warm),
         optimiser=pl.AdamW(lr=2e-3),
     )
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

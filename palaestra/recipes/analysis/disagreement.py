@@ -145,16 +145,18 @@ class Disagreement:
             for name in ("base", "policy")
         }
         measured = range(self.shots, len(tasks))
-        told = [i for i in measured if all(r[i - self.shots] is not None for r in read.values())]
-        if len(told) < 2:
+        readable = [
+            i for i in measured if all(r[i - self.shots] is not None for r in read.values())
+        ]
+        if len(readable) < 2:
             raise pl.UserError(
-                f"only {len(told)} of {len(measured)} items were answered with one of the labels "
+                f"only {len(readable)} of {len(measured)} items were answered with one of the labels "
                 f"({', '.join(labels)}) by both models; say in the prompts how to answer"
             )
-        p_NK = np.array([shares[i] for i in told])
-        q = {n: np.array([r[i - self.shots] for i in told]) for n, r in read.items()}
-        halves = [halves_distance(tasks[i].meta["annotations"], labels) for i in told]
-        fitted = regression(ctx.model("base"), [tasks[i] for i in told], p_NK)
+        p_NK = np.array([shares[i] for i in readable])
+        q = {n: np.array([r[i - self.shots] for i in readable]) for n, r in read.items()}
+        halves = [halves_distance(tasks[i].meta["annotations"], labels) for i in readable]
+        fitted = regression(ctx.model("base"), [tasks[i] for i in readable], p_NK)
         lost = {n: sum(r[i - self.shots] is None for i in measured) for n, r in read.items()}
         report = self._report(p_NK, q, fitted, halves, lost, labels, power)
         if remarks:
@@ -163,7 +165,7 @@ class Disagreement:
         lines = [
             {"id": tasks[i].id, "annotations": list(shares[i]), "labels": labels}
             | {n: list(map(float, each[k])) for n, each in q.items()}
-            for k, i in enumerate(told)
+            for k, i in enumerate(readable)
         ]
         return pl.studies.publish(ctx, replace(report, items=lines))
 
@@ -248,12 +250,12 @@ class AskedItems:
 
     def task(self, split: str, index: int) -> pl.Task:
         task = self.tasks[index]
-        shown = "".join(
+        examples = "".join(
             f"{last_text(t)}\n{', '.join(map(str, t.meta['annotations']))}\n\n" for t in self.shots
         )
         ask = f"\n{ASK}{', '.join(f'{x}: N%' for x in self.labels)}" if self.labels else ""
         *before, last = task.prompt
-        asked = replace(last, content=f"{shown}{last.content}{ask}")
+        asked = replace(last, content=f"{examples}{last.content}{ask}")
         return replace(task, prompt=(*before, asked))
 
 
@@ -265,28 +267,30 @@ def shares_of(tasks: Sequence[pl.Task]) -> tuple[list[np.ndarray], list[str]]:
     """The share of each label among the annotations of every item, and the labels in the order of their
     names, see `said_labels`. Raises UserError for an item without annotations.
     """
-    said = said_labels(tasks)
-    if empty := [t.id for t, each in zip(tasks, said, strict=True) if not each]:
+    labels_by_task = said_labels(tasks)
+    if empty := [t.id for t, each in zip(tasks, labels_by_task, strict=True) if not each]:
         raise pl.UserError(
             f"item {empty[0]!r} has no annotations; each row has a list of what annotators answered, "
             '"annotations": ["yes", "no", "yes"]'
         )
-    labels = sorted({x for each in said for x in each})
+    labels = sorted({x for each in labels_by_task for x in each})
     if len(labels) < 2:
         raise pl.UserError(f"all annotations are {labels[0]!r}: nobody disagrees")
-    return [np.array([each.count(x) / len(each) for x in labels]) for each in said], labels
+    return [
+        np.array([each.count(x) / len(each) for x in labels]) for each in labels_by_task
+    ], labels
 
 
 def said_labels(tasks: Sequence[pl.Task]) -> list[list[str]]:
     """What annotators answered to each item, without empty ones. Of spellings that differ in case alone
     the commonest stands for all, of a tie the first by name.
     """
-    said = [plain_annotations(t.meta.get("annotations") or ()) for t in tasks]
-    counts = Counter(x for each in said for x in each)
+    annotations = [plain_annotations(t.meta.get("annotations") or ()) for t in tasks]
+    counts = Counter(x for each in annotations for x in each)
     spelling: dict[str, str] = {}
     for x in sorted(counts, key=lambda x: (-counts[x], x)):
         spelling.setdefault(x.casefold(), x)
-    return [[spelling[x.casefold()] for x in each] for each in said]
+    return [[spelling[x.casefold()] for x in each] for each in annotations]
 
 
 def plain_annotations(annotations: Sequence[Any]) -> list[str]:
@@ -305,8 +309,8 @@ def annotation_remarks(tasks: Sequence[pl.Task]) -> list[str]:
     for x in plain:
         alike.setdefault(x.casefold(), set()).add(x)
     if several := [sorted(s) for s in alike.values() if len(s) > 1]:
-        told = ", ".join(" = ".join(map(repr, s)) for s in several)
-        lines.append(f"labels that differ in upper and lower case are one: {told}")
+        spellings = ", ".join(" = ".join(map(repr, s)) for s in several)
+        lines.append(f"labels that differ in upper and lower case are one: {spellings}")
     return lines
 
 
@@ -351,17 +355,17 @@ def stated_shares(text: str, labels: Sequence[str]) -> np.ndarray | None:
     """[labels] as an answer states them in lines of "label: N%", at sum 1; None where a label has no
     number, or all are 0.
     """
-    found: dict[str, float] = {}
+    percents: dict[str, float] = {}
     for line in pl.verifiers.strip_thinking(text).splitlines():
         for part in line.split(","):
             number = PERCENT.search(part)
             label = named_label(PERCENT.sub("", part).strip(" :-*"), labels)
             if number and label:
-                found[label] = min(100.0, float(number[1]))
-    total = sum(found.values())
-    if len(found) < len(labels) or not total:
+                percents[label] = min(100.0, float(number[1]))
+    total = sum(percents.values())
+    if len(percents) < len(labels) or not total:
         return None
-    return np.array([found[x] / total for x in labels])
+    return np.array([percents[x] / total for x in labels])
 
 
 def scored_shares(model: Any, tasks: Sequence[pl.Task], labels: Sequence[str]) -> list[np.ndarray]:
@@ -429,13 +433,13 @@ def halves_distance(annotations: Sequence[Any], labels: Sequence[str]) -> float:
     """The expected distance of two halves of the annotators, NaN for fewer than two: a mean over the
     cuts of their circle.
     """
-    said = [x.casefold() for x in plain_annotations(annotations)]
+    labels_given = [x.casefold() for x in plain_annotations(annotations)]
     labels = [x.casefold() for x in labels]
-    half = len(said) // 2
+    half = len(labels_given) // 2
     if not half:
         return np.nan
     share = lambda part: np.array([[part.count(x) / len(part) for x in labels]])
-    turned = [said[i:] + said[:i] for i in range(len(said))]
+    turned = [labels_given[i:] + labels_given[:i] for i in range(len(labels_given))]
     return float(np.mean([distance(share(t[:half]), share(t[half : 2 * half]))[0] for t in turned]))
 
 

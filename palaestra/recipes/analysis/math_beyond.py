@@ -217,8 +217,8 @@ def tell(
         "more than the start drawn again.",
         f"Of the {problems - hard} that it did solve the model never solves {points(lost)} more.",
     ]
-    told = rest[0 if hard else 1 :][: None if hard < problems else 1]
-    return [" ".join(x for x in (answer, trained) if x), *told]
+    sentences = rest[0 if hard else 1 :][: None if hard < problems else 1]
+    return [" ".join(x for x in (answer, trained) if x), *sentences]
 
 
 def how_often(gain: pl.stats.Interval) -> str:
@@ -264,10 +264,10 @@ def right_table(
         if not those:
             continue
         start, model = ([shares[k][i] for i in those] for k in ("start", "model"))
-        told = [pl.studies.tell_interval(pl.stats.bounded_interval(x)) for x in (start, model)]
+        cells = [pl.studies.tell_interval(pl.stats.bounded_interval(x)) for x in (start, model)]
         gain = pl.stats.paired_share_difference(start, model)
-        told.append(pl.studies.tell_interval(gain, signed=True))
-        rows.append((name, str(len(those)), *told))
+        cells.append(pl.studies.tell_interval(gain, signed=True))
+        rows.append((name, str(len(those)), *cells))
     columns = ("problems", "number", "start", "model", "difference")
     return pl.studies.StudyTable("How often one answer is right", columns, rows)
 
@@ -355,8 +355,8 @@ def lengths_table(
         tokens = [n for x in items for n in x["tokens"]]
         right = [n for x in items for n, r in zip(x["tokens"], x["right"], strict=True) if r]
         cut = sum(sum(x["cut"]) for x in items)
-        told = [f"{sum(some) / len(some):.1f}" if some else "" for some in (tokens, right)]
-        rows.append((name, *told, f"{cut} of {len(tokens)}"))
+        cells = [f"{sum(some) / len(some):.1f}" if some else "" for some in (tokens, right)]
+        rows.append((name, *cells, f"{cut} of {len(tokens)}"))
     columns = ("answers of the", "tokens", "tokens of right ones", "cut")
     return pl.studies.StudyTable("How long the answers are", columns, rows)
 

@@ -125,7 +125,7 @@ class SystematicReasoning:
         asked: list[AskedRelation] = []
         for (k, b), source in cells.items():
             there = ctx.with_bench(replace(ctx.bench, tasks=source))
-            said = {
+            items = {
                 model: await pl.studies.answers(
                     there,
                     model,
@@ -138,8 +138,8 @@ class SystematicReasoning:
             }
             labels = source.labels if isinstance(source, pl.toys.Relations) else None
             asked += [
-                read_item(there, name, i, {m: said[m][at] for m in names}, labels)
-                for at, i in enumerate(x["problem"] for x in said["policy"])
+                read_item(there, name, i, {m: items[m][at] for m in names}, labels)
+                for at, i in enumerate(x["problem"] for x in items["policy"])
             ]
         good = [x for x in asked if x.consistent]
         if wrong := len(asked) - len(good):
@@ -193,7 +193,7 @@ def read_item(
     ctx: pl.Context,
     name: Any,
     number: int,
-    said: Mapping[str, pl.studies.Item],
+    items: Mapping[str, pl.studies.Item],
     labels: Sequence[str] | None,
 ) -> AskedRelation:
     """A problem with what its graph says. Raises UserError for a graph that cannot be read."""
@@ -214,9 +214,9 @@ def read_item(
     left = pl.toys.closure(
         known, [(nodes[x], labels.index(r), nodes[y]) for x, r, y in edges], len(nodes)
     )
-    texts = {m: x["texts"] for m, x in said.items()}
+    texts = {m: x["texts"] for m, x in items.items()}
     return AskedRelation(
-        item=said["policy"],
+        item=items["policy"],
         k=min(map(len, paths)),
         b=len(paths),
         sets=[spell(v) for v in values],
@@ -224,7 +224,7 @@ def read_item(
         relations=len(labels),
         said={m: [pl.toys.label_said(t, labels) for t in some] for m, some in texts.items()},
         texts=texts,
-        right={m: pl.studies.right_shares([x])[0] for m, x in said.items()},
+        right={m: pl.studies.right_shares([x])[0] for m, x in items.items()},
         consistent=left is not None and spell(left[nodes[query[0]]][nodes[query[1]]]) == [gold],
     )
 
@@ -289,10 +289,10 @@ def best_guess(b: int, some: Sequence[AskedRelation]) -> float:
 
 def cells_of(asked: Sequence[AskedRelation]) -> dict[tuple[int, int], list[AskedRelation]]:
     """By b and k, in order."""
-    found: dict[tuple[int, int], list[AskedRelation]] = {}
+    cells: dict[tuple[int, int], list[AskedRelation]] = {}
     for x in sorted(asked, key=lambda x: (x.b, x.k)):
-        found.setdefault((x.b, x.k), []).append(x)
-    return found
+        cells.setdefault((x.b, x.k), []).append(x)
+    return cells
 
 
 def share(some: Sequence[AskedRelation], model: str) -> pl.stats.Interval:
@@ -396,7 +396,7 @@ def cells_table(
     cells: Mapping[tuple[int, int], Sequence[AskedRelation]], names: Sequence[str]
 ) -> pl.studies.StudyTable:
     """Accuracy by cell, beside the guesses."""
-    shown = {"policy": "model", "base": "start"}
+    model_names = {"policy": "model", "base": "start"}
     rows = [
         (
             str(b),
@@ -407,7 +407,7 @@ def cells_table(
         )
         for (b, k), some in cells.items()
     ]
-    columns = ("paths b", "length k", "problems", *(shown[m] for m in names))
+    columns = ("paths b", "length k", "problems", *(model_names[m] for m in names))
     return pl.studies.StudyTable(
         "Right answers by hardness",
         (*columns, "chance", "most frequent label", "shortest path alone"),

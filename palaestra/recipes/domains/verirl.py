@@ -176,12 +176,12 @@ class ShowFault:
     """The question, an attempt, and what was said of it."""
 
     attempt: str
-    said: str
+    fault: str
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
         attempt = pl.Message(role="assistant", content=self.attempt, author="policy")
-        said = pl.Message(role="user", content=self.said)
-        return replace(group.task, prompt=(*group.task.prompt, attempt, said))
+        message = pl.Message(role="user", content=self.fault)
+        return replace(group.task, prompt=(*group.task.prompt, attempt, message))
 
 
 def fault_of(attempt: str, task: pl.Task) -> str:
@@ -235,10 +235,10 @@ class TraceBack:
     async def repairs(
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, e: pl.Episode
     ) -> Sequence[pl.Episode]:
-        said = await asyncio.to_thread(fault_of, e.text, task)
+        fault = await asyncio.to_thread(fault_of, e.text, task)
         link = pl.links(
             pl.Under(
-                ShowFault(e.text.strip(), said),
+                ShowFault(e.text.strip(), fault),
                 pl.Sample(n=self.children, temperature=self.temperature),
                 MARK,
             ),

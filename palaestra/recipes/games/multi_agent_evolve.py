@@ -141,8 +141,8 @@ class TaggedRoles:
         return f"{asked}{wish} Write a score from 1 (no) to 10 (yes) as <score>5</score>."
 
     def rating(self, reply: str, of_answer: bool) -> tuple[float | None, float]:
-        said = re.match(r"[\s*_]*(\d+(?:\.\d+)?)", tag_text(reply, "score") or "")
-        return rating(float(said[1])) if said else None, tag_form(reply, "score")
+        number = re.match(r"[\s*_]*(\d+(?:\.\d+)?)", tag_text(reply, "score") or "")
+        return rating(float(number[1])) if number else None, tag_form(reply, "score")
 
     def solution(self, reply: str, task: pl.Task) -> float:
         if task.instruction:
@@ -169,10 +169,10 @@ class TaughtRoles:
         return question if answer is None else f"judge:\n{question}\n{answer}"
 
     def rating(self, reply: str, of_answer: bool) -> tuple[float | None, float]:
-        said = pl.tasks.final_answer(reply)
+        answer = pl.tasks.final_answer(reply)
         if not of_answer:
-            return (None, 0.0) if said is None else (float(said != "?"), 1.0)
-        verdict = {"right": 1.0, "wrong": 0.0}.get(said or "")
+            return (None, 0.0) if answer is None else (float(answer != "?"), 1.0)
+        verdict = {"right": 1.0, "wrong": 0.0}.get(answer or "")
         return verdict, float(verdict is not None)
 
     def solution(self, reply: str, task: pl.Task) -> float:
@@ -221,8 +221,8 @@ class PlayRoles:
         question, wrote = form.question(reply_of(proposer))
         quality, judges = 0.0, list[pl.Episode]()
         if question is not None:
-            said, judge = await self._rate(ctx, (*key, 1), task, question, None)
-            quality = NEUTRAL if said is None else said
+            score, judge = await self._rate(ctx, (*key, 1), task, question, None)
+            quality = NEUTRAL if score is None else score
             judges.append(judge)
         kept = question is not None and (quality >= KEPT or not self.filtered)
         solved = own_task(task, question) if kept and question is not None else task
@@ -254,10 +254,10 @@ class PlayRoles:
 
     async def _act(self, ctx: pl.Context, key: pl.Key, task: pl.Task, content: str) -> pl.Episode:
         """A reply of the model to a message of a role, not paid yet."""
-        said = (pl.Message(role="user", content=content.replace(pl.PICTURE_MARK, "")),)
-        asked = pl.Task(id=task.id, prompt=said, domain=task.domain)
+        prompt = (pl.Message(role="user", content=content.replace(pl.PICTURE_MARK, "")),)
+        asked = pl.Task(id=task.id, prompt=prompt, domain=task.domain)
         (e,) = (await pl.Sample(n=1)(ctx, key, pl.Group(task=asked))).episodes
-        return replace(e, prompt=said)
+        return replace(e, prompt=prompt)
 
     async def _rate(
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, question: str, answer: str | None
@@ -300,15 +300,15 @@ class PlayRoles:
         return replace(paid, facts={**paid.facts, "kept_question": question}) if kept else paid
 
     def _paid_solver(
-        self, e: pl.Episode, said: float | None, task: pl.Task, truth: bool | None
+        self, e: pl.Episode, score: float | None, task: pl.Task, truth: bool | None
     ) -> pl.Episode:
         """An answer by its rating; one that cannot be read is neutral, and agrees with nothing."""
-        form, rate = self.form.solution(reply_of(e), task), NEUTRAL if said is None else said
+        form, rate = self.form.solution(reply_of(e), task), NEUTRAL if score is None else score
         parts = {"rating": rate}
         if truth is not None:
             parts["truth"] = float(truth)
-            if said is not None:
-                parts["agreement"] = float((said >= 0.5) == truth)
+            if score is not None:
+                parts["agreement"] = float((score >= 0.5) == truth)
         return as_role(e, "solver", (rate + form) / 2, parts)
 
     def first_step_note(self, groups: pl.Groups) -> str:
@@ -316,11 +316,11 @@ class PlayRoles:
         parts = [e.reward.parts for g in groups for e in g.valid if e.reward]
         what = {"proposer": "no question", "judge": "no rating"}
         by_role = {r: [p["unread"] for p in parts if f"pay of {r}" in p] for r in what}
-        told = [what[r] for r, unread in by_role.items() if unread and all(unread)]
-        if not told:
+        unread_roles = [what[r] for r, unread in by_role.items() if unread and all(unread)]
+        if not unread_roles:
             return ""
         return (
-            f"{' and '.join(told)} of the first step could be read, so the roles are trained for their forms alone; "
+            f"{' and '.join(unread_roles)} of the first step could be read, so the roles are trained for their forms alone; "
             "begin with a model that follows instructions"
         )
 

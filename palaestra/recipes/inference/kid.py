@@ -77,8 +77,8 @@ CARD = pl.Card(
 def states_gold(text: str, task: pl.Task) -> bool:
     """Whether a reply has one of the right answers in it."""
     golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
-    said = pl.verifiers.normalise_text(text)
-    return any(pl.verifiers.contains_term(str(g), said) for g in golds)
+    normal_text = pl.verifiers.normalise_text(text)
+    return any(pl.verifiers.contains_term(str(g), normal_text) for g in golds)
 
 
 @pl.stage
@@ -141,8 +141,8 @@ class CompareInfusion:
             question, dialect = pl.tasks.question_text(task), ctx.engine().dialect
             pieces = dialect.extend(task.prompt, first=True, closed=False)
             prompt = tuple(i for p in pieces for i in p.ids)
-            found = index.search(question, self.retrieved)
-            trie = pl.engines.KnowledgeTrie.of(text for _, text, _ in found)
+            passages = index.search(question, self.retrieved)
+            trie = pl.engines.KnowledgeTrie.of(text for _, text, _ in passages)
             writer = pl.engines.InfusedWriter(
                 way, ctx.model("policy"), dialect, prompt, trie, question
             )

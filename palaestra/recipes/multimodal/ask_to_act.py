@@ -168,11 +168,11 @@ question whose answer is already known, or has no bearing on it, does not. Reply
 def told_of(task: pl.Task) -> dict[str, str]:
     """What a model that knows the record is told of it."""
     record = pl.worlds.read_record(task)
-    said = lambda x: ", ".join([x.name, *(f"{k} {v}" for k, v in x.values), f"at {x.place}"])
+    describe = lambda x: ", ".join([x.name, *(f"{k} {v}" for k, v in x.values), f"at {x.place}"])
     return {
         "task": "\n".join(m.content for m in task.prompt),
-        "wanted": said(record.item(record.target)),
-        "others": "; ".join(said(x) for x in record.items if x.name != record.target),
+        "wanted": describe(record.item(record.target)),
+        "others": "; ".join(describe(x) for x in record.items if x.name != record.target),
     }
 
 
@@ -193,8 +193,8 @@ class ModelKnower:
             if answer:
                 messages.append(pl.Message(role="assistant", content=answer))
         request = pl.ChatRequest(messages=tuple(messages), temperature=0.0, max_tokens=64)
-        said = await self.ctx.ask(self.source, request, seed=pl.seed_of(key) % (1 << 31))
-        reply = " ".join(pl.verifiers.strip_thinking(said).split())
+        raw_reply = await self.ctx.ask(self.source, request, seed=pl.seed_of(key) % (1 << 31))
+        reply = " ".join(pl.verifiers.strip_thinking(raw_reply).split())
         if not reply:
             raise pl.Fault("user", "the model that plays the user said nothing")
         return reply
@@ -231,17 +231,17 @@ class ModelQuestionJudge:
     async def _says_yes(
         self,
         rules: str,
-        told: Mapping[str, str],
+        facts: Mapping[str, str],
         talk: Sequence[tuple[str, str]],
         question: str,
         key: pl.Key,
     ) -> bool:
         before = "\n".join(f"{pl.judges.defuse(q)} -> {a}" for q, a in talk) or "nothing"
         words = {"talk": before, "question": pl.judges.defuse(question.removeprefix("ask "))}
-        messages = pl.services.question_messages(rules.format(**told, **words))
+        messages = pl.services.question_messages(rules.format(**facts, **words))
         request = pl.ChatRequest(messages=messages, temperature=0.0, max_tokens=512)
-        said = await self.ctx.ask(self.source, request, seed=pl.seed_of(key) % (1 << 31))
-        word = pl.verifiers.strip_thinking(said).strip().strip(".*").upper()
+        raw_reply = await self.ctx.ask(self.source, request, seed=pl.seed_of(key) % (1 << 31))
+        word = pl.verifiers.strip_thinking(raw_reply).strip().strip(".*").upper()
         if word not in ("YES", "NO"):
             raise pl.Fault("judge", f"the judge said neither YES nor NO, but {word[:40]!r}")
         return word == "YES"
@@ -256,8 +256,8 @@ class SeatedUser:
 
     async def __call__(self, heard: Sequence[pl.Message], key: pl.Key) -> str:
         request = pl.ChatRequest(messages=tuple(heard), temperature=0.0, max_tokens=128)
-        said = await self.ctx.ask(self.source, request, seed=pl.seed_of(key) % (1 << 31))
-        reply = " ".join(pl.verifiers.strip_thinking(said).split())
+        raw_reply = await self.ctx.ask(self.source, request, seed=pl.seed_of(key) % (1 << 31))
+        reply = " ".join(pl.verifiers.strip_thinking(raw_reply).split())
         if not reply:
             raise pl.Fault("user", "the model that plays the user said nothing")
         return reply

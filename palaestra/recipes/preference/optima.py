@@ -116,8 +116,8 @@ BEST = 10  # candidates of an expansion
 
 def messages_of(e: pl.Episode) -> list[pl.Segment]:
     """What the agents said, in order."""
-    said = [s for r in e.rows for s in r.segments if s.logp is not None]
-    return sorted(said, key=lambda s: s.turn)
+    segments = [s for r in e.rows for s in r.segments if s.logp is not None]
+    return sorted(segments, key=lambda s: s.turn)
 
 
 def worst_nll(e: pl.Episode, logps: Sequence[np.ndarray]) -> float:
@@ -256,8 +256,8 @@ class MessageTree:
         answer, are it.
         """
         at, path = 0, list[int]()
-        for said in messages_of(e):
-            at = self._child(at, said.text, said.turn, dialogue)
+        for segment in messages_of(e):
+            at = self._child(at, segment.text, segment.turn, dialogue)
             self.nodes[at].below.append(dialogue)
             path.append(at)
         self.paths[dialogue] = tuple(path)
@@ -341,8 +341,8 @@ class DialogueTree:
             begun = start
             if at:
                 source = group.episodes[tree.nodes[at].first]
-                said = next(s for s in messages_of(source) if s.turn == tree.nodes[at].turn)
-                begun = pl.rollout.prefix(source, said.turn, len(said.ids))
+                segment = next(s for s in messages_of(source) if s.turn == tree.nodes[at].turn)
+                begun = pl.rollout.prefix(source, segment.turn, len(segment.ids))
             group = await self._grow(ctx, key, group, begun, tree)
         totals = totals_of(group)
         episodes = (

@@ -360,13 +360,13 @@ class SpielGame:
         kind = self.state.get_game().get_type()
         hidden = kind.information != type(kind).Information.PERFECT_INFORMATION
         remembers = kind.provides_information_state_string
-        shown = (
+        board = (
             self.state.information_state_string(player)
             if remembers and (hidden or not kind.provides_observation_string)
             else self.state.observation_string(player)
         )
         whose = f"You are {self.world.sides[player]}.\n" if len(self.world.sides) > 1 else ""
-        return f"{whose}{shown.rstrip()}\nlegal actions: {', '.join(self.names())}"
+        return f"{whose}{board.rstrip()}\nlegal actions: {', '.join(self.names())}"
 
     def names(self) -> list[str]:
         words, state = self.world.words, self.state
