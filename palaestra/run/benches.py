@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.abilities import Casts, LimitsTurns, Mixes
-from palaestra.context import Bench, RewardFn
+from palaestra.context import Bench, RewardFn, Runnable
 from palaestra.errors import UserError
 from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
@@ -159,7 +159,7 @@ def from_data(
     pixels: int = 0,
     frames: int = 0,
     instruction: str = "",
-    recipe: Any = None,
+    recipe: Runnable | None = None,
 ) -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of
     `options` the right one.
@@ -206,12 +206,12 @@ def from_data(
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
 
 
-def splits_by_line(recipe: Any) -> bool:
+def splits_by_line(recipe: Runnable | None) -> bool:
     """Whether some draw of the recipe, or of a pipeline's parts, asks for that."""
     return any(isinstance(part, SplitsByLine) and part.splits_by_line for _, part in walk(recipe))
 
 
-def splits_by_picture(recipe: Any) -> bool:
+def splits_by_picture(recipe: Runnable | None) -> bool:
     """Whether some part of the recipe, or of a pipeline, asks for that."""
     return any(
         isinstance(part, SplitsByPicture) and part.splits_by_picture for _, part in walk(recipe)

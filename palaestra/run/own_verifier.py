@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from palaestra import values
-from palaestra.context import RewardFn
+from palaestra.context import RewardFn, Runnable
 from palaestra.method import Recipe
 from palaestra.pipeline import Pipeline
 from palaestra.rewards.verified import Verified
@@ -16,7 +16,7 @@ from palaestra.schedule import Scheduled
 from palaestra.verifiers.registry import known_entry
 
 
-def own_verifier(recipe: Any, *, without_answers: bool) -> RewardFn | None:
+def own_verifier(recipe: Runnable | None, *, without_answers: bool) -> RewardFn | None:
     """The one reward of a recipe that checks answers by a verifier; None = it has none.
 
     A reward of a model, or of votes, is a proxy of what is wanted, so it judges no held-out answer;

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from palaestra import values
 from palaestra.abilities import ChecksGold, split_size, tools_of
 from palaestra.errors import Fault, UserError
+from palaestra.method import Recipe
 from palaestra.rollout.player import shown_tools
 from palaestra.rollout.recorded import Demonstrate, Recorded
 from palaestra.store.checkpoint import write_atomic
@@ -76,7 +77,7 @@ def check_records(
         )
 
 
-async def check_recorded(recipe: Any, ctx: RunContext) -> None:
+async def check_recorded(recipe: Recipe, ctx: RunContext) -> None:
     """What a recipe imitates or compares must be there, and fit into the model's context.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from palaestra import catalogue, values
 from palaestra.card import Card
-from palaestra.context import Bench
+from palaestra.context import Bench, Runnable
 from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.method import Recipe
@@ -43,7 +43,7 @@ def context(
     *,
     out: Path | None = None,
     talk: bool = True,
-    recipe: Any = None,
+    recipe: Runnable | None = None,
     begun: bool = False,
     judged: bool = False,
 ) -> RunContext:
@@ -170,7 +170,7 @@ def describe_adapters(model: Model) -> str:
     )
 
 
-def settings_for(runnable: Any, settings: Settings) -> Settings:
+def settings_for(runnable: Runnable, settings: Settings) -> Settings:
     """The settings of a run; where it names no problem and every part of its pipeline has one of its
     own, the last one's is the run's, and of other recipes that of their card. Questions of data are
     asked where the card says.
@@ -217,7 +217,7 @@ def card_of(method: str) -> Card:
         return Card(title="")
 
 
-def name_run(runnable: Any, settings: Settings) -> str:
+def name_run(runnable: Runnable, settings: Settings) -> str:
     """The method, its problem and the model that learns, where a language model does."""
     needs = needs_of_recipe(settings.recipe)
     if needs is not None and not needs.policy:
@@ -225,7 +225,7 @@ def name_run(runnable: Any, settings: Settings) -> str:
     return f"{settings.recipe} on {problems_of(runnable, settings)} with {settings.model}"
 
 
-def problems_of(runnable: Any, settings: Settings) -> str:
+def problems_of(runnable: Runnable, settings: Settings) -> str:
     """What is learned, for people: of a pipeline whose parts have problems of their own, each
     part's.
     """
@@ -237,7 +237,7 @@ def problems_of(runnable: Any, settings: Settings) -> str:
 
 
 def bench_of_part(
-    settings: Settings, problem: Mapping[str, str], recipe: Any = None
+    settings: Settings, problem: Mapping[str, str], recipe: Runnable | None = None
 ) -> tuple[Bench, Mapping[str, Player]]:
     """The bench of a part's own problem under the settings of its run, and its players. Where the `recipe` of the
     part judges by rewards of its own, its data need no answers.
@@ -260,7 +260,7 @@ def conditions_of_part(
     return problem_conditions(own, files_of_settings(own, folder))
 
 
-def describe_rate(recipe: Any, settings: Settings, runnable: Any) -> str:
+def describe_rate(recipe: Runnable | None, settings: Settings, runnable: Runnable) -> str:
     """A line where learners of a runnable have the rate that the model asks for in place of the
     recipe's own; "" = none has. `recipe`: what stands in the place of the one that settings name.
     """
@@ -280,7 +280,7 @@ def describe_rate(recipe: Any, settings: Settings, runnable: Any) -> str:
     )
 
 
-def describe_schedules(settings: Settings, runnable: Any) -> str:
+def describe_schedules(settings: Settings, runnable: Runnable) -> str:
     """A line where a run has fewer steps than its recipe says, and numbers of the recipe follow
     schedules that end after it, within the recipe's own steps; "" = none do.
     """
@@ -299,7 +299,7 @@ def describe_schedules(settings: Settings, runnable: Any) -> str:
     )
 
 
-def learning_rates(runnable: Any) -> dict[str, Any]:
+def learning_rates(runnable: Runnable) -> dict[str, Any]:
     """Of each learner, a number or a schedule; of a pipeline those of its parts."""
     if isinstance(runnable, Pipeline):
         return {
@@ -323,7 +323,7 @@ class BringsReward(Protocol):
         ...
 
 
-def brings_reward(recipe: Any) -> bool:
+def brings_reward(recipe: Runnable | None) -> bool:
     """Whether a recipe judges by rewards of its own, and never asks that of the problem."""
     parts = [recipe, *(part for _, part in values.walk(recipe))]
     judges = [part for part in parts if isinstance(part, Score)]
@@ -331,7 +331,7 @@ def brings_reward(recipe: Any) -> bool:
     return bool(judges or own) and all(part.reward is not None for part in judges)
 
 
-def instruction_of(runnable: Any) -> str:
+def instruction_of(runnable: Runnable | None) -> str:
     """What stands behind the prompts of a user's data; "" = nothing. The parts of a pipeline have
     the same prompts, so there it is that of the last part which has one.
     """
@@ -341,7 +341,7 @@ def instruction_of(runnable: Any) -> str:
     return runnable.instruction if isinstance(runnable, Recipe) else ""
 
 
-def describe_instruction(settings: Settings, runnable: Any) -> str:
+def describe_instruction(settings: Settings, runnable: Runnable) -> str:
     """A line where the recipe adds an instruction to the prompts of a user's data; "" = it does not."""
     instruction = instruction_of(runnable)
     if not instruction or not settings.data or (settings.env and not settings.docs):
@@ -352,7 +352,7 @@ def describe_instruction(settings: Settings, runnable: Any) -> str:
     )
 
 
-def describe_verifier(recipe: Any, bench: Bench) -> str:
+def describe_verifier(recipe: Runnable, bench: Bench) -> str:
     """A line where answers to a user's held-out problems are judged by the recipe's own verifier;
     "" = they are not.
     """
@@ -395,7 +395,11 @@ def check_problem_settings(settings: Settings) -> None:
 
 
 def bench_of(
-    settings: Settings, *, judged: bool = False, instruction: str = "", recipe: Any = None
+    settings: Settings,
+    *,
+    judged: bool = False,
+    instruction: str = "",
+    recipe: Runnable | None = None,
 ) -> tuple[Bench, Mapping[str, Player]]:
     """What is learned, and who plays the seats that the policy does not.
 

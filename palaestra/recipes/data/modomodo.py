@@ -296,7 +296,7 @@ def build(
     within: Literal["simplex", "hull"] = "simplex",
     ridge: float = 1e-3,
     refits: int = 0,
-    recipe: Any = None,
+    recipe: pl.Recipe | None = None,
 ) -> pl.Pipeline:
     """`repeats` of each pilot; `refits`: how often the run with the best mixture joins the pilots;
     `recipe` is what is run each time, GRPO if None is given.

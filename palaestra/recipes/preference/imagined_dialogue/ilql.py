@@ -183,7 +183,7 @@ class FollowAndAct:
         pl.check_bounds("FollowAndAct.polyak", self.polyak, above=0, most=1)
 
     def __call__(
-        self, ctx: pl.Context, name: str, learner: Any, batch: pl.Batch, state: pl.State
+        self, ctx: pl.Context, name: str, learner: pl.Learner, batch: pl.Batch, state: pl.State
     ) -> tuple[dict[str, Any], pl.State]:
         heads: dict[str, Any] = ctx.model(name).heads
         heads["q"].strength = 0.0
