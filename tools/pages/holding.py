@@ -70,7 +70,7 @@ def holding_page() -> str:
     real = [
         (_row(r), r["verdict"], standing(catalogue.entry_of(method)).status)
         for method, n in names
-        if (r := read_result(n)) is not None and not stale_reason(r)
+        if (r := read_result(n)) is not None and not stale_reason(r) and not taken_back(n)
     ]
     untestable = [
         *((_link(e.id), f"it needs {n}") for e in entries if (n := experiment_of(e.id).not_testable)),
@@ -91,6 +91,8 @@ def holding_page() -> str:
             *(_back(r) for r in older.values() if r.get("status", "not-testable") != "not-testable"),
             *((_link(n), r["verdict"], why) for n, r in found.items()
               if not is_older(r) and (why := taken_back(n))),
+            *((f"{_link(n)} on a real model", r["verdict"], why) for _, n in names
+              if (r := read_result(n)) is not None and (why := taken_back(n))),
         ],
         unmeasured=[_link(e.id) for e in entries if standing(e).status == "built"
                     and e.id not in older and not experiment_of(e.id).not_testable
@@ -123,6 +125,8 @@ def _verdict(name: str, result: Result) -> str:
     method, tier = parted(name)
     if not tier:
         return standing(catalogue.entry_of(method)).status
+    if taken_back(name):
+        return "taken back"
     return "stale" if stale_reason(result) else result["verdict"]
 
 
