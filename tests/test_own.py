@@ -59,7 +59,8 @@ def cousin(folder):
 def train_on_own(entry, folder, off=False):
     """The metrics of the steps of a run on files in a folder, which has them already."""
     needs = needs_of(entry)
-    words = {**needs.own, **(needs.off if off else {})}
+    without: dict = dict(needs.off) if off else {}
+    words = {**needs.own, **without}
     takes = arguments(entry.id)
     given = arguments_of_run(takes, words)
     settings = {
@@ -77,12 +78,13 @@ def train_on_own(entry, folder, off=False):
             called = spec.partition(":")[2]
             settings.setdefault(name, f"{file}:{called}" if called else str(file))
     with endpoint_for(words.pop("endpoint", "")) as (_, url):
-        for model in needs.models:
+        for model in (m for m in needs.models if m.argument not in without):
             if (url or not model.otherwise) and holds(model.when, given) and given.get(model.argument) == model.inert:
                 other = cousin(folder / "cousin") if model.reads_tokens else OTHER
                 words[model.argument] = f"endpoint(url='{url}',model='m')" if url else other
         out = folder / ("off" if off else "on")
-        run = palaestra.train(entry.id, out=out, set=words, **(SETTINGS | settings))
+        # what a method is refused without, as a teacher that is the policy itself, is an arm that is off
+        run = palaestra.train(entry.id, out=out, set=words, anyway=off, **(SETTINGS | settings))
     logs = sorted(run.folder.rglob("metrics.jsonl"))
     return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
 

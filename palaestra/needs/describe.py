@@ -60,6 +60,25 @@ def given_by(need: NeededModel | NeededPlace) -> str:
     return need.given_by
 
 
+def pointer(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> str:
+    """What a method takes that reads no file of rows, and what one can begin from."""
+    places = [p for p in needs.places if holds(p.when, arguments)]
+    models = [m for m in needs.models if holds(m.when, arguments)]
+    if not places:
+        taken = ", ".join(f"{given_by(m)} ({m.role})" for m in models) or "--model DIR alone"
+        return f"it takes {taken}; `palaestra needs {method}` says more"
+    place, ways = places[0], list[str]()
+    if is_required(place, arguments) and not place.flag:
+        ways.append(f"`palaestra init {method} FOLDER` writes one to begin from")
+    if place.kind == "simulator" and "sim=" in place.given_by:
+        ways.append("`palaestra guide init SIM` describes one to a language model")
+    if place.built_in:
+        ways.append(f'--task "{place.built_in[0]}" is built in')
+    if place.otherwise:
+        ways.append(f"without it: {place.otherwise}")
+    return "; ".join([f"it takes {place.ways} ({place.kind})", *ways])
+
+
 def quote(words: str) -> str:
     """`name=VALUE` or `--flag VALUE` as a shell reads it: a value with brackets in double quotes."""
     if "(" not in words or '"' in words:
