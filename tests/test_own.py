@@ -56,6 +56,19 @@ def cousin(folder):
     return str(folder)
 
 
+def taught(replies, rows, instruction, folder):
+    """A checkpoint of the built-in model that writes these replies in turn, whatever it is asked: the policy of a
+    method whose form the built-in model does not know.
+    """
+    asked = [f"{row['prompt']}\n\n{instruction}".strip() for row in rows]
+    shown = [{"prompt": p, "demonstration": replies[i % len(replies)]} for i, p in enumerate(asked)]
+    data = write_rows(folder / "shown.jsonl", shown)
+    words = {"schedule.prompts": 4, "optimiser.lr": 0.003, "optimiser.warmup": 5}
+    settings = SETTINGS | {"steps": 60, "checkpoint_every": 60}
+    run = palaestra.train("sft", data=str(data), out=folder / "taught", set=words, **settings)
+    return str(run.folder / "checkpoints" / "step-60")
+
+
 def train_on_own(entry, folder, off=False):
     """The metrics of the steps of a run on files in a folder, which has them already."""
     needs = needs_of(entry)
@@ -68,8 +81,12 @@ def train_on_own(entry, folder, off=False):
         for k in list(words)
         if k in ("reward", "max_tokens", "tools", "task", "env", "data", "model", "steps")
     }
+    rows = rows_of(needs, given)
     if needs.columns and "task" not in settings:
-        settings["data"] = str(write_rows(folder / "rows.jsonl", rows_of(needs, given)))
+        settings["data"] = str(write_rows(folder / "rows.jsonl", rows))
+    if replies := words.pop("taught", None):
+        instruction = getattr(catalogue.find(entry.id).build(), "instruction", "")
+        settings["model"] = taught(replies, rows, instruction, folder)
     for place in needs.places:
         if is_required(place, given) and place.kind in FILES and "task" not in settings:
             name, spec, text = FILES[place.kind]

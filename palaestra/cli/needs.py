@@ -12,7 +12,7 @@ from palaestra import catalogue, values
 from palaestra.errors import UserError
 from palaestra.ledger.needs import costs_lines, costs_of
 from palaestra.needs.declared import Requirements
-from palaestra.needs.describe import lines, own_command, pointer
+from palaestra.needs.describe import lines, own_command, pointer, shown_words
 from palaestra.needs.rows import columns_of, template
 from palaestra.run.study import verb_of
 from palaestra.run.unmet import needs_under
@@ -35,6 +35,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "places": [asdict(p) for p in needs.places],
         "least": dict(needs.least),
         "shows": needs.shows,
+        "shown": shown_words(needs) if needs.shows else "",
         "costs": asdict(costs),
     }
     if arguments.template:

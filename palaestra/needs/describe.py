@@ -79,6 +79,19 @@ def pointer(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> s
     return "; ".join([f"it takes {place.ways} ({place.kind})", *ways])
 
 
+def shown_words(needs: Requirements) -> str:
+    """What the number of the mechanism is where the method acts, and where its mechanism is off."""
+    if needs.never_off:
+        return f"it differs from 0 where it does. {needs.never_off}"
+    without = " and ".join(f"{name}={written(value)}" for name, value in needs.off.items())
+    return "it differs from 0 where it does" + (f", and is 0 with {without}" if without else "")
+
+
+def written(value: Any) -> str:
+    """A value as it stands behind an argument; of a part of a method, its form in Python."""
+    return value if isinstance(value, str) and value else repr(value)
+
+
 def quote(words: str) -> str:
     """`name=VALUE` or `--flag VALUE` as a shell reads it: a value with brackets in double quotes."""
     if "(" not in words or '"' in words:
@@ -114,4 +127,4 @@ def lines(
     for what, least in needs.least.items():
         yield f"at least {least} {what}"
     if needs.shows:
-        yield f"the metric {needs.shows} shows whether the method acts: it is above 0 where it does"
+        yield f"the metric {needs.shows} shows whether the method acts: {shown_words(needs)}"

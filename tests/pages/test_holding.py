@@ -43,6 +43,18 @@ def test_no_verdict_that_was_taken_back_is_listed():
     assert {"high-entropy-tokens", "lare"} <= back
 
 
+def test_every_family_lists_its_studies():
+    """Pages that compare several methods, and methods with a decided verdict, each under its own family."""
+    entries = [e for e in catalogue.all_entries() if e.built]
+    rows = {family: (pages, claims) for family, pages, claims in holding.family_studies(entries)}
+    assert set(holding.STUDIES) <= set(rows) <= {e.family for e in entries}
+    assert "[Which curriculum, when](curricula.md)" in rows["data"][0]
+    for entry in entries:
+        status = standing.standing(entry).status
+        listed = f"[{entry.id}](methods/{entry.id}.md) ({status})" in rows.get(entry.family, ("", ""))[1]
+        assert listed == (status in holding.DECIDED), entry.id
+
+
 def test_what_an_arm_has_above_another_is_paired_by_seed(monkeypatch):
     found = {"arms": {"a": {"values": [0.1, 0.3, 0.2]}, "b": {"values": [0.4, 0.5, 0.6]}}, "controls": {}}
     monkeypatch.setattr(holding, "read_result", lambda name: found)
