@@ -69,6 +69,8 @@ CARD = pl.Card(
             ),
         ),
         shows="is:guided",
+        never_off="Guidance is shown where every answer of a group is wrong, and no argument turns "
+        "that off; where none is, the number is 0.",
         own={"algorithm": "ppo", "n": 2, "size": 4},
     ),
     use="It helps where many prompts are failed by every answer and guidance makes some of them right; "

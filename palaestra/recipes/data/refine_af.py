@@ -83,6 +83,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/und",
+        never_off="It is a term of the reward, the fluency that a language model gives to a text, "
+        "which is above 0 for any text.",
         own={
             "rl.schedule.prompts": 2,
             "rl.collect.links.0.n": 2,

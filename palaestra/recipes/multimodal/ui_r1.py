@@ -77,7 +77,15 @@ CARD = pl.Card(
                 otherwise="by the sizes of the screen and of the picture that the model is shown",
             ),
         ),
-        own={"items": 4, "schedule.prompts": 2, "collect.links.0.n": 2},
+        shows="reward",
+        off={"parts": ("format",)},  # of a reply without the form, that is right in type and point
+        own={
+            "taught": ("<answer>[{'action': 'click', 'coordinate': [20, 40]}]</answer>",),
+            "items": 4,
+            "schedule.prompts": 2,
+            "collect.links.0.n": 2,
+            "max_tokens": 96,
+        },
     ),
     use="It helps where few screens with known boxes are at hand and the model already sees; eyes are "
     "not trained by so few.",

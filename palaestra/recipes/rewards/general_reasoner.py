@@ -62,6 +62,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/pass",
+        never_off="The verifier's verdict is the whole reward, and one that approves of nothing makes "
+        "it 0.",
         own={
             "endpoint": "They agree. Final Decision: Yes",
             "collect.links.0.n": 4,

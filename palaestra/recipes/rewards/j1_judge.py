@@ -46,7 +46,13 @@ CARD = pl.Card(
     task="compare-pairs",
     needs=pl.needs.Requirements(
         columns=(pl.needs.PROMPT, pl.needs.CHOSEN, pl.needs.REJECTED),
-        own={"collect.links.0.n": 2, "schedule.prompts": 4},
+        shows="correct",
+        never_off="Verdicts are the whole reward; without one that is right it is 0.",
+        own={
+            "taught": ("Both name it.\n= A",),
+            "collect.links.0.n": 2,
+            "schedule.prompts": 4,
+        },
     ),
     use="It helps where pairs with a known better response are there and a judge is wanted that does not "
     "mind their order.",

@@ -63,6 +63,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/paper",
+        never_off="A reply without a translation is paid the least, which is not 0; the reward is the "
+        "method.",
         own={"schedule.prompts": 2, "collect.links.0.n": 2},
     ),
     use="It helps where references exist and the metric agrees with people; with one metric alone "

@@ -70,6 +70,7 @@ CARD = pl.Card(
             ),
         ),
         shows="part/share",
+        never_off="It is the share of constraints that are kept, which are the whole reward.",
         own={"n": 2, "schedule.prompts": 4},
     ),
     use="It helps where instructions have several demands that a program can check and the model keeps "

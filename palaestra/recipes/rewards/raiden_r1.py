@@ -86,6 +86,8 @@ CARD = pl.Card(
             )
         ),
         shows="part/keys",
+        never_off="It is the number of keys that a reply is checked for; without keys it has no "
+        "reward.",
         own={"collect.links.0.n": 2, "schedule.prompts": 4},
     ),
     use="It helps where a role has facts that a reply either names or not; style and tone are not seen "

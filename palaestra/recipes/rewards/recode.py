@@ -61,6 +61,7 @@ CARD = pl.Card(
             ),
         ),
         shows="part/paper",
+        never_off="A reply without code is paid the least, which is not 0; the reward is the method.",
         own={"collect.links.0.n": 2, "schedule.prompts": 4},
     ),
     use="It helps where a few thousand migrations are known and the model rarely writes one exactly; a "

@@ -52,6 +52,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/answer",
+        never_off="It is the probability of the right answer behind the policy's reasoning, which no "
+        "model makes exactly 0.",
         own={"collect.links.0.n": 2, "schedule.prompts": 8},
     ),
     use="It helps where answers are short texts that no rule can compare; where a rule can, exact match "

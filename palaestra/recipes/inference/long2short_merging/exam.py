@@ -3,6 +3,7 @@ lie in one basin of the loss.
 """
 
 import numpy as np
+import torch
 
 import palaestra as pl
 
@@ -51,7 +52,9 @@ class MergeExam:
             "line": line,
             "barrier": pl.models.linear_barrier(self.shares, losses),
         }
-        ctx.log({"accuracy": accuracy, "length": length, "shorter": metrics["shorter"]})
+        moved = distance(ctx.model("policy").module, ctx.model("long").module)
+        shown = {"accuracy": accuracy, "length": length, "shorter": metrics["shorter"]}
+        ctx.log({**shown, "moved": moved})
         return pl.Result(metrics={**metrics, "sampled_tokens": ctx.sampled_tokens})
 
     async def _answers(self, ctx: pl.Context, model: str) -> list[pl.Group]:
@@ -119,3 +122,9 @@ def above_line(length: dict[str, float], accuracy: dict[str, float]) -> float:
     ends = sorted((length[n], accuracy[n]) for n in ("short", "long"))
     x, y = zip(*ends, strict=True)
     return accuracy["merged"] - float(np.interp(length["merged"], x, y))
+
+
+def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
+    """The norm of the difference of two models' weights."""
+    theirs = dict(other.named_parameters())
+    return sum(float((p - theirs[n]).square().sum()) for n, p in one.named_parameters()) ** 0.5
