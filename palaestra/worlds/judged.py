@@ -149,7 +149,7 @@ class JudgeSearch(Search):
 
     @property
     def _tags(self) -> str:
-        return "|".join((*self.forms, JUDGE, THINK, RESULT))
+        return "|".join((*self._actions, JUDGE, THINK, RESULT))
 
     @cached_property
     def _judgement(self) -> re.Pattern[str]:
@@ -196,17 +196,9 @@ class JudgeSearch(Search):
         if not gold:
             return True
         shown = [name for name, _, _ in hits if {name, document_of(name)} & gold]
-        parts = {n: self._passages[document_of(n)] for n in shown if n not in gold}
+        parts = {n: self.index.pages[document_of(n)] for n in shown if n not in gold}
         holding = {n: [i for i, text in of if has_answer(task, text)] for n, of in parts.items()}
         return any(n not in parts or not holding[n] or n in holding[n] for n in shown)
-
-    @cached_property
-    def _passages(self) -> dict[str, list[tuple[str, str]]]:
-        """The passages (id, text) of each document, by the document's name."""
-        found: dict[str, list[tuple[str, str]]] = {}
-        for name, text in self.index.docs:
-            found.setdefault(document_of(name), []).append((name, text))
-        return found
 
     def _go_on(self, state: SearchState, say: str) -> Frame:
         frame = super()._go_on(state, say)
