@@ -4,7 +4,7 @@
     python -m tests.planting tests/ledger/planted.tsv "wrong"    those whose name has this in it
 
 A table has a fault a line. A fault is one place of one file, `old` becomes `new`; it is planted in a copy, never in the tree, and
-what has to see it runs in a process of its own: canaries (columns `moves` and `holds`, "method: arm" with ", " between) or a test.
+what has to see it runs in a process of its own: canaries (columns `moves` and `holds`, "method: arm", ", " between) or a test.
 """
 
 import csv
