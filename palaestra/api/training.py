@@ -47,6 +47,7 @@ from palaestra.run.plan import Plan
 from palaestra.run.programs import total
 from palaestra.run.record_checks import OMISSIONS, write_omissions
 from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
+from palaestra.run.steering import OnStep
 from palaestra.run.study import Study, holds_out
 from palaestra.run.trust import check_code, remember_settings
 from palaestra.settings import overrides, reading
