@@ -57,9 +57,19 @@ PAID = {
 
 
 ASKED_REFUSED = {  # answer, response
-    ("France and Spain", "Andorra borders France to the north and Spain to the south."): "the items stand apart",
+    ('["France", "Spain"]', "Andorra borders France to the north and Spain to the south."): "stand apart",
+    ("5\\sqrt{2}", "5 times the square root of 2"): "an operation in words",
+    ("26", "Probably 26"): "a guess",
+    ("38%", "0.38"): "0.38 is not 38%",
+    ("the Amazon", "Amazon River, at about 6,400 km"): "the kind of thing and a remark behind the name",
+    ("404", "404 Not Found"): "words that deny stand behind the number",
+    ("O(log n)", "Binary search runs in O(log n) time."): "the verb is not known",
+    ("Augustus", "Augustus (Octavian)"): "the name in brackets may be another answer",
+    ("14th century", "In the fourteenth century."): "a preposition stands in front",
+    ("x \\neq 2", "all real numbers except 2"): "a set in words",
+    ("\\infty", "The limit is infinite (+∞)."): "a value that is said twice",
 }
-ASKED_PAID = {}
+ASKED_PAID: dict[tuple[str, str], str] = {}
 
 
 def score(verifier, answer, response, options, question=""):

@@ -172,7 +172,8 @@ def is_named(reading: str, gold: str, prompt: str) -> bool:
         return False
     for extra, rest in ((words[0], words[1:]), (words[-1], words[:-1])):
         if (
-            bare(extra) not in CHANGES
+            extra.isalpha()
+            and bare(extra) not in CHANGES
             and named([bare(extra)])
             and text_key(" ".join(rest)) == text_key(" ".join(wanted))
         ):
