@@ -140,7 +140,7 @@ def test_every_method_has_a_number_of_its_mechanism_and_says_what_it_is_without(
         needs = needs_of(entry)
         assert needs.shows, f"{entry.id} declares no number that shows its mechanism"
         assert bool(needs.off) != bool(needs.never_off), f"{entry.id}: either off or never_off"
-        assert not needs.never_off or needs.never_off[0].isupper() and needs.never_off.endswith("."), entry.id
+        assert not needs.never_off or (needs.never_off[0].isupper() and needs.never_off.endswith(".")), entry.id
 
 
 @pytest.mark.by_row
