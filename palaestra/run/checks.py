@@ -80,8 +80,8 @@ async def check_bench(ctx: RunContext) -> None:
         ctx.say("note: no problem is held out, so none is evaluated; --test-data FILE gives some")
         ctx.plan = replace(ctx.plan, evaluate=0)
     tools = await tools_of(world)
-    judged = ctx.bench.reward is not None or not isinstance(world, Question | WithTools)
-    if isinstance(tasks, Answers) and not (tasks.has_answers and judged):
+    has_reward = ctx.bench.reward is not None or not isinstance(world, Question | WithTools)
+    if isinstance(tasks, Answers) and not (tasks.has_answers and has_reward):
         ctx.say(
             f"note: the records of {ctx.bench.name} have no answer, so no answers to held-out "
             "problems are judged"

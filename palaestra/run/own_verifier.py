@@ -48,8 +48,8 @@ def _verifier_of_parts(pipeline: Pipeline, without_answers: bool) -> RewardFn | 
     """
     alike = [p.runnable for p in pipeline.parts.values() if not p.models and not p.problem]
     each = [own_verifier(x, without_answers=without_answers) for x in alike]
-    found = [x for x in each if x is not None]
-    return found[0] if found and all(x == found[0] for x in found) else None
+    verifiers = [x for x in each if x is not None]
+    return verifiers[0] if verifiers and all(x == verifiers[0] for x in verifiers) else None
 
 
 def reads_form(verified: Verified) -> bool:

@@ -96,11 +96,11 @@ async def check_recorded(recipe: Recipe, ctx: RunContext) -> None:
             for part in parts:
                 for column, text in part.texts(task):
                     # a token is at least a byte, so what is short fits
-                    shown = tools or described_tools(task)
-                    said = [text, *(m["content"] for m in task.meta.get(f"{column}_before") or ())]
-                    size = size_of(task, shown) + sum(len(x.encode()) for x in said)
+                    schemas = tools or described_tools(task)
+                    texts = [text, *(m["content"] for m in task.meta.get(f"{column}_before") or ())]
+                    size = size_of(task, schemas) + sum(len(x.encode()) for x in texts)
                     if size >= shortest:
-                        part.episode(ctx, task, text, shown, column=column)
+                        part.episode(ctx, task, text, schemas, column=column)
         except UserError as error:
             faults.add(split, i, task, error)
     faults.settle()
@@ -108,8 +108,8 @@ async def check_recorded(recipe: Recipe, ctx: RunContext) -> None:
 
 def size_of(task: Task, tools: tuple[ToolSchema, ...]) -> int:
     """Bytes of a prompt, with what describes the tools."""
-    shown = [x for t in tools for x in (t.name, t.description, t.parameters)]
-    return sum(len(text.encode()) for text in (*shown, *(m.content for m in task.prompt)))
+    texts = [x for t in tools for x in (t.name, t.description, t.parameters)]
+    return sum(len(text.encode()) for text in (*texts, *(m.content for m in task.prompt)))
 
 
 class PromptCheck:

@@ -164,7 +164,7 @@ class Worker:
         if self.failed is not None:
             raise self.failed
         counts = difference(usage_of(self.ctx), before)
-        judged = tuple(self.judges.spans) if self.judges is not None else ()
+        judge_spans = tuple(self.judges.spans) if self.judges is not None else ()
         if self.judges is not None:
             self.judges.spans.clear()
         self.phase = "ready"
@@ -174,7 +174,7 @@ class Worker:
             begin=begin,
             loaded=loaded,
             end=time.time(),
-            judged=judged,
+            judged=judge_spans,
         )
 
     def renew(self, version: int, given: Publication) -> None:

@@ -158,8 +158,10 @@ class NotebookQuestions(Notebook):
         prompt = (
             above(task.prompt, explanation(await self._schemas())) if self.told else task.prompt
         )
-        told = replace(task, prompt=prompt)
-        state = QuestionState(task=told, session=await self._open(told), chars=size_of(prompt))
+        instructed = replace(task, prompt=prompt)
+        state = QuestionState(
+            task=instructed, session=await self._open(instructed), chars=size_of(prompt)
+        )
         return self._ask(state, prompt)
 
     async def _schemas(self) -> tuple[ToolSchema, ...]:
@@ -178,8 +180,8 @@ class NotebookQuestions(Notebook):
             call = CALL.search(ran.stdout)
             printed += CALL.sub("", ran.stdout)
             if call is None or ran.status != "ok":
-                shown = replace(ran, stdout=NOTES.sub("", printed))
-                return replace(state, notes=notes_in(printed, state.notes)), shown
+                without_notes = replace(ran, stdout=NOTES.sub("", printed))
+                return replace(state, notes=notes_in(printed, state.notes)), without_notes
             text, failed = await self._answer(call[1])
             state = replace(state, failed=(*state.failed, failed))
             sent = f"{GO_ON}{text!r})"

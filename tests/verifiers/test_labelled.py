@@ -37,7 +37,6 @@ REFUSED = {  # verifier, answer, response
     ("number", "1000000", "10^6"): "an operation is left to be done",
     ("number", "1000000", "$10^{6}$"): "an operation is left to be done",
     ("exact", "photosynthesis", "Plants use photosynthesis."): "the verb is not known",
-    ("exact", "10 cm", "The side is 10 cm long."): "a word stands behind the unit",
     ("number", "42", "42 of the 60 students"): "may be a share",
     ("number", "42", "42 out of 100"): "may be a share",
 }

@@ -40,8 +40,10 @@ from palaestra.verifiers.base import (
 )
 from palaestra.verifiers.maths.text import (
     AND,
+    WHERE,
     as_interval,
     as_point,
+    as_vector,
     expand_signs,
     is_listing,
     is_loose,
@@ -51,6 +53,8 @@ from palaestra.verifiers.maths.text import (
     split_units,
     squeeze,
     strip_units,
+    without_membership,
+    without_remarks,
 )
 from palaestra.verifiers.worker import ask
 
@@ -214,6 +218,7 @@ class Math:
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         gold = gold_of(require_field(answer, "answer", (str, int, float), self)).strip(MARKS)
+        response = response if WHERE.search(gold) else WHERE.sub("", response)
         stated = answer_in(response, gold, prompt)
         if not stated:
             return failed_judgement("unparsable")
@@ -229,7 +234,9 @@ class Math:
             return binary_judgement(same_answer(stated, f"{above.strip()}/{below.strip()}"))
         if any(written) or bases_in(stated) != bases_in(gold):
             return binary_judgement(written[0] is not None and written[0] == written[1])
+        stated = without_remarks(stated, gold)
         stated, gold = (spell_alike(strip_markup(text, OUTER)) for text in (stated, gold))
+        stated = as_vector(without_membership(stated, gold), gold)
         if same_formula(squeeze_spaces(stated), squeeze_spaces(gold)):
             return binary_judgement(True)
         if "=" in stated and "=" not in gold and not is_listing(stated):

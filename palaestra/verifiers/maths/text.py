@@ -46,6 +46,23 @@ RELATIONS = (
     (re.compile(r"\\log\s*_\s*(?:e(?![a-zA-Z])|\{\s*(?:\\mathrm\s*\{\s*e\s*\}|e)\s*\})"), r"\\ln "),
     (re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*([A-Za-z])\s*\}"), r" \1 "),
 )
+SIGNS = {
+    "∞": r"\infty ", "π": r"\pi ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "λ": r"\lambda ", "φ": r"\phi ",
+    "⟨": "(", "⟩": ")", "∪": r"\cup ", "∈": r"\in ", "ℝ": r"\mathbb{R}",
+}  # fmt: skip
+PLAIN_NAMES = re.compile(
+    r"(?<![\\A-Za-z{])(arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|sec|csc|cot|ln|log|exp|pi|infinity)(?![A-Za-z])"
+)
+PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)")
+ROWS = re.compile(r"\s*\[\s*(\[[^\[\]]+\](?:\s*,\s*\[[^\[\]]+\])*)\s*\]\s*")
+MATRIX = re.compile(r"\\begin\{([pb]matrix)\}(.*?)\\end\{\1\}", re.DOTALL)
+ROUNDED = re.compile(r"(?<=\S)\s*(?:≈|\\approx(?![a-zA-Z]))\s*[-−]?[0-9][0-9.,]*\s*$")
+WHERE = re.compile(
+    r"\s*,?\s*(?:where|with|for)\s+\$?[A-Za-z](?:_[0-9])?\$?\s*(?:is|being|\\in|∈)\s+[^.=]{1,60}\.?\s*$"
+)
+BASIS = re.compile(
+    r"\s*([-+−]?)\s*([0-9]+(?:\.[0-9]+)?|\\frac\{[0-9]+\}\{[0-9]+\})?\s*(?:\\(?:math|text)bf\s*\{([ijk])\}|\\(?:hat|vec)\s*\{?\s*\\?([ijk])(?:math)?\s*\}?|([ijk]))"
+)
 RAISED_DIGITS = re.compile(r"(?<=[A-Za-z0-9)}])[⁻⁺]?[⁰¹²³⁴-⁹]+")
 # a < x < b, x < b: one letter between or beside bounds
 INEQUALITY = re.compile(
@@ -86,12 +103,83 @@ def spell_alike(text: str) -> str:
     """
     text = text.replace("″", "''").replace("‴", "'''").replace("′", "'").replace("’", "'")
     text = re.sub(r"(?<=[\w)])\*\*(?=[\w({-])", "^", text)  # x**2
+    for sign, name in SIGNS.items():
+        text = text.replace(sign, name)
+    text = re.sub(r"\\langle(?![a-zA-Z])", "(", re.sub(r"\\rangle(?![a-zA-Z])", ")", text))
+    text = PLAIN_ROOT.sub(r"\\sqrt{\1}", text)
+    text = PLAIN_NAMES.sub(lambda m: "\\infty " if m[1] == "infinity" else f"\\{m[1]} ", text)
+    text = re.sub(r"(?<=[\w)}])\s*\*\s*(?=[\w({\\])", r" \\cdot ", text)  # 2*x
+    text = ROWS.sub(lambda m: matrix_of(m[1]), text)
     if "\\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # escaped twice
     for pattern, name in RELATIONS:
         text = pattern.sub(name, text)
     text = RAISED_DIGITS.sub(lambda m: f"^{{{m[0].translate(RAISED)}}}", over_fractions(text))
     return PRIMED.sub(name_derivative, text)
+
+
+def matrix_of(rows: str) -> str:
+    """[1, 2], [3, 4] as a matrix of LaTeX."""
+    lines = [row.replace(",", " & ") for row in re.findall(r"\[([^\[\]]+)\]", rows)]
+    return "\\begin{pmatrix}" + r" \\ ".join(lines) + "\\end{pmatrix}"
+
+
+def as_vector(stated: str, gold: str) -> str:
+    """A vector as the point that the reference is: a column or row of LaTeX, [1, 2, 3], 3i - j + 2k;
+    any other text as it is.
+    """
+    shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
+    if shape != "()" or len(stated) > 400:
+        return stated
+    text = stated.strip()
+    if match := MATRIX.fullmatch(text):
+        rows = [row.split("&") for row in re.split(r"\\\\", match[2]) if row.strip()]
+        if len(rows) == 1 or all(len(row) == 1 for row in rows):
+            return f"({', '.join(x.strip() for row in rows for x in row)})"
+    own, items = bracketed(text)
+    if own == "[]" and len(items) == len(parts) >= 3:  # of two, it is an interval
+        return f"({text[1:-1]})"
+    if len(parts) in (2, 3) and re.search(r"[ijk]", text) and (numbers := along_axes(text)):
+        return (
+            f"({', '.join(numbers[: len(parts)])})"
+            if len(parts) == 3 or numbers[2] == "0"
+            else stated
+        )
+    return stated
+
+
+def along_axes(text: str) -> list[str] | None:
+    """The coordinates of 3i - j + 2k; None of a text that is no such sum, or names an axis twice."""
+    at, numbers = 0, dict[str, str]()
+    while at < len(text):
+        match = BASIS.match(text, at)
+        axis = "" if match is None else match[3] or match[4] or match[5]
+        if match is None or axis in numbers or (at and not match[1]):
+            return None
+        numbers[axis] = match[1].replace("−", "-").replace("+", "") + (match[2] or "1")
+        at = match.end()
+        if not text[at:].strip():
+            break
+    return [numbers.get(axis, "0") for axis in "ijk"] if numbers else None
+
+
+def without_remarks(stated: str, gold: str) -> str:
+    """A formula without what explains its constant, `where C is a constant`, and without its rounded
+    value behind it, `3 + \\pi \\approx 6.14`; as it is where the reference has these.
+    """
+    if WHERE.search(gold) is None:
+        stated = WHERE.sub("", stated)
+    if ROUNDED.search(gold) is None and not re.fullmatch(
+        r"\s*[A-Za-z]\w*\s*", ROUNDED.sub("", stated)
+    ):
+        stated = ROUNDED.sub("", stated)
+    return stated
+
+
+def without_membership(stated: str, gold: str) -> str:
+    """What a letter lies in, `x \\in (0, 1]`, where the reference does not say it so."""
+    match = re.fullmatch(r"\s*[A-Za-z]\s*\\in(?![a-zA-Z])\s*(?=[\[(\\])(.+)", stated, re.DOTALL)
+    return stated if match is None or re.search(r"\\in(?![a-z])", gold) else match[1]
 
 
 def name_derivative(match: re.Match[str]) -> str:

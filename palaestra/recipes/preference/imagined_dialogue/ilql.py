@@ -57,9 +57,11 @@ class RecordedDialogue(pl.Demonstrate):
             )
         own = [i for i, m in enumerate(task.prompt) if m.role == "assistant"]
         whole = replace(task, meta={**task.meta, "imitated": own})
-        said = self.episode(ctx, whole, reply, ())
-        said = replace(said, reward=pl.Reward(total=sum(rewards)), facts={"turn_rewards": rewards})
-        return replace(group, episodes=(*group.episodes, said))
+        episode = self.episode(ctx, whole, reply, ())
+        episode = replace(
+            episode, reward=pl.Reward(total=sum(rewards)), facts={"turn_rewards": rewards}
+        )
+        return replace(group, episodes=(*group.episodes, episode))
 
 
 @pl.declare(reads=("turn_rewards",))
