@@ -158,6 +158,7 @@ def from_data(
     judged: bool = False,
     skip: str = "",
     longest: int = 0,
+    overlong: str = "",
     pixels: int = 0,
     frames: int = 0,
     instruction: str = "",
@@ -174,6 +175,7 @@ def from_data(
             verifier, or not at all.
         skip: how many records may be left out, see `palaestra.tasks.omissions`.
         longest: tokens of the prompts that a run uses; 0 = any.
+        overlong: what becomes of records that are too long, see `FileTasks`.
         pixels: of a picture, at most; 0 = a million.
         frames: of a video, at most; 0 = 16.
         instruction: what stands behind the prompts, see `Recipe`; "" = nothing.
@@ -191,6 +193,7 @@ def from_data(
         columns=columns,
         skip=skip,
         longest=longest,
+        overlong=overlong,
         max_pixels=pixels,
         max_frames=frames,
         instruction=instruction,
@@ -265,6 +268,7 @@ def rows_of(
         columns=settings.columns,
         skip=settings.skip_bad,
         longest=settings.max_prompt_tokens,
+        overlong=settings.overlong,
         max_pixels=settings.max_pixels,
         max_frames=settings.max_frames,
         instruction=instruction,

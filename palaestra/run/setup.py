@@ -23,6 +23,7 @@ from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.machine import untested
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.own_verifier import names_of, own_verifier
 from palaestra.run.study import holds_out, study_of
@@ -89,6 +90,8 @@ def context(
         problem_conditions=lambda problem: conditions_of_part(settings, problem, out or Path()),
     )
     for line in partly_there(settings, bench, given) if given is not None else ():
+        ctx.say(line)
+    if line := untested(settings.where):
         ctx.say(line)
     return ctx
 
@@ -398,6 +401,8 @@ def check_problem_settings(settings: Settings) -> None:
     for name in ("skip_bad", "max_prompt_tokens"):
         if getattr(settings, name):
             raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
+    if settings.overlong:
+        raise UserError("--overlong needs --data: it says what becomes of rows of your own")
     if settings.max_pixels:
         raise UserError("--max-pixels needs --data: it makes pictures of your own smaller")
     if settings.max_frames:
@@ -445,6 +450,7 @@ def bench_of(
             judged=judged,
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
+            overlong=settings.overlong,
             pixels=settings.max_pixels,
             frames=settings.max_frames,
             instruction=instruction,

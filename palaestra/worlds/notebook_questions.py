@@ -201,11 +201,11 @@ class NotebookQuestions(Notebook):
         ((message, failed),) = await toolbox(self.tools).answer([made], self.seconds, self.chars)
         return message.content, failed
 
-    def _go_on(self, state: Any, shown: str) -> Frame:
-        grown = state.chars + len(shown) + sum(map(len, state.cells[-1:]))
+    def _go_on(self, state: Any, printed: str) -> Frame:
+        grown = state.chars + len(printed) + sum(map(len, state.cells[-1:]))
         if not self.context or grown <= self.context or state.turns >= self.turns:
-            return super()._go_on(replace(state, chars=grown), shown)
-        kept = KEPT.format(notes=json.dumps(dict(state.notes), ensure_ascii=False), shown=shown)
+            return super()._go_on(replace(state, chars=grown), printed)
+        kept = KEPT.format(notes=json.dumps(dict(state.notes), ensure_ascii=False), shown=printed)
         *first, last = state.task.prompt  # one message: templates want turns that alternate
         say = (*first, replace(last, content=f"{last.content}\n\n{kept}"))
         frame = self._ask(replace(state, chars=size_of(say), trims=state.trims + 1), say)

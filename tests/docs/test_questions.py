@@ -36,7 +36,7 @@ def test_commands(place, capsys):
             assert "read question as prompt" in shown.out + shown.err
         if "doctor" in command:
             assert all(x in shown.out for x in ("seconds_at_most", "peak_memory_mb", "checkpoint_mb", "rollouts_mb"))
-    assert Path("adapted/checkpoints/step-2/adapter").is_dir()
+    assert Path("runs/adapted/checkpoints/step-2/adapter").is_dir()
 
 
 def test_a_loss_that_is_nan(place, capsys):
