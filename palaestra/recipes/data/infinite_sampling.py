@@ -19,6 +19,9 @@ apart. The order of a micro group, rounds and other plans are compared by a prog
 Deviations: longest first instead of the FPTAS, which for a number of slots that grows is no better than
 it in reach; a slot holds its own copy of the prompt's keys and values, so that memory counts it S times;
 the predictor is a table, where the paper has a learned one; lengths that were seen are forgotten on resume.
+
+Long because slots are shared: the engine that hands them out serves all groups at once, in training and in evaluations,
+and a sampler of its own begins, orders and ends the answers of one group in it.
 """
 
 import asyncio
