@@ -66,6 +66,7 @@ __all__ = [
     "TrainingSize",
     "Warns",
     "WritesAnswers",
+    "WritesQuestions",
     "draw_numbers",
     "keeps_equal",
     "solves",
@@ -565,6 +566,16 @@ class ChecksGold(Protocol):
     def check_gold(self, task: Task) -> None:
         """Raises UserError, without the task's name, where it cannot."""
         ...
+
+
+@runtime_checkable
+class WritesQuestions(Protocol):
+    """A program that writes questions about documents, in a pipeline before what learns from them. Without
+    it a search needs questions of the user's.
+    """
+
+    @property
+    def writes_questions(self) -> bool: ...
 
 
 @runtime_checkable

@@ -134,6 +134,15 @@ def test_a_method_trains_on_what_a_user_brings(entry, tmp_path, monkeypatch):
         assert any(abs(x) > 0 for x in shown(needs, steps)), f"{needs.shows} never differs from 0"
 
 
+def test_every_method_has_a_number_of_its_mechanism_and_says_what_it_is_without():
+    """Arguments under which it is 0, or a sentence on why there are none; one of the two."""
+    for entry in BUILT:
+        needs = needs_of(entry)
+        assert needs.shows, f"{entry.id} declares no number that shows its mechanism"
+        assert bool(needs.off) != bool(needs.never_off), f"{entry.id}: either off or never_off"
+        assert not needs.never_off or (needs.never_off[0].isupper() and needs.never_off.endswith(".")), entry.id
+
+
 @pytest.mark.by_row
 @pytest.mark.parametrize("entry", [e for e in BUILT if needs_of(e).off], ids=lambda e: e.id)
 def test_its_number_is_zero_where_the_mechanism_is_off(entry, tmp_path):

@@ -176,7 +176,9 @@ def lines_table(lines: list[Lines]) -> str:
         f"Of {len(lines)} recipes the median method has {medians[0]:g} lines, and {medians[1]:g} more are brought along in "
         f"the same file. {len(long)} methods have more than {LONGEST} lines; {whys} of them say why."
     )
-    listing = table(rows, "recipe", "method", "brought along", "other files of its folder", "says why")
+    listing = table(
+        rows, "recipe", "method", "brought along", "other files of its folder", "says why"
+    )
     return f"{head}\n\n<details><summary>The {len(long)} long ones</summary>\n\n{listing}\n\n</details>"
 
 

@@ -22,7 +22,7 @@ from palaestra.errors import Paused, Stopped, UserError
 from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.checks import check_bench
-from palaestra.run.context import OnStep, RunContext
+from palaestra.run.context import RunContext
 from palaestra.run.evaluators import exams_of
 from palaestra.run.given_rows import (
     SETTINGS,
@@ -47,6 +47,7 @@ from palaestra.run.plan import Plan
 from palaestra.run.programs import total
 from palaestra.run.record_checks import OMISSIONS, write_omissions
 from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
+from palaestra.run.steering import OnStep
 from palaestra.run.study import Study, holds_out
 from palaestra.run.trust import check_code, remember_settings
 from palaestra.settings import overrides, reading
@@ -101,8 +102,11 @@ def train(
         accept_changes: go on although files of the run are not what they were (data, reward,
             environment, recipe), or the recipe given here has other parts.
         on_step: called after every step with its number, from 1, and its metrics; if it returns
-            True the run ends after this step, with its evaluation and its report. What it raises
-            ends the run.
+            True the run ends after this step, with its evaluation and its report. It may also
+            return a dictionary: `stop`, a truth value; `log`, numbers by name, which are logged
+            with the step; `set`, fields of the recipe by path, as numbers or schedules, from the
+            next step on ({"set": {"optimiser.lr": 1e-5}}). What it sets is part of the checkpoint.
+            What it raises ends the run.
         settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps
             (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
             `tools` takes functions as well as names; `set` holds fields of the recipe by their
@@ -219,7 +223,7 @@ def work(
         origin = Provenance.of(settings, before, place)
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable, begun=goes_on)
         ctx.trackers, trackers.say = trackers, ctx.say
-        ctx.resumed, ctx.on_step = goes_on, on_step
+        ctx.resumed, ctx.on_step, ctx.elsewhere = goes_on, on_step, bool(settings.cluster)
         ctx.plan = plan_in(place, settings, runnable, ctx, origin)
         ctx = place_parts(settings, runnable, ctx)
         ctx.say(f"{setup.name_run(runnable, settings)}, seed {settings.seed}; run folder {place}")

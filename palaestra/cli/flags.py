@@ -365,8 +365,8 @@ def atlas(parser: FlagParser) -> None:
 
 
 BENCHES = (
-    "step", "engine", "drafts", "formats", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "episodes",
-    "verifiers", "control", "learners", "view", "gpu",
+    "step", "engine", "drafts", "formats", "company", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook",
+    "episodes", "verifiers", "control", "learners", "view", "gpu",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from palaestra import catalogue, values
+from palaestra.abilities import WritesQuestions
 from palaestra.card import Card
 from palaestra.context import Bench, Runnable
 from palaestra.engines import select
@@ -22,6 +23,7 @@ from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.machine import untested
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.own_verifier import names_of, own_verifier
 from palaestra.run.study import holds_out, study_of
@@ -88,6 +90,8 @@ def context(
         problem_conditions=lambda problem: conditions_of_part(settings, problem, out or Path()),
     )
     for line in partly_there(settings, bench, given) if given is not None else ():
+        ctx.say(line)
+    if line := untested(settings.where):
         ctx.say(line)
     return ctx
 
@@ -176,7 +180,7 @@ def settings_for(runnable: Runnable, settings: Settings) -> Settings:
     asked where the card says.
     """
     world = world_for(settings)
-    if settings.data and settings.docs and not settings.graph:
+    if settings.docs and not settings.graph and (settings.data or writes_questions(runnable)):
         return replace(settings, env=search_of(settings.env, world))
     asked = settings.data and not settings.graph
     if not settings.env and (asked or (settings.task and world.startswith(INTERPRETER))):
@@ -193,10 +197,17 @@ def settings_for(runnable: Runnable, settings: Settings) -> Settings:
 
 def world_for(settings: Settings) -> str:
     """Where the method's card asks questions; "" = nowhere, or the run names tools or an agent in
-    the place of an interpreter.
+    the place of an interpreter, or tools where the card says that these do.
     """
-    world = card_of(settings.recipe).world
-    return "" if world.startswith(INTERPRETER) and (settings.tools or settings.agent) else world
+    card = card_of(settings.recipe)
+    theirs = card.world.startswith(INTERPRETER) or any(x.kind == "tools" for x in card.needs.places)
+    return "" if theirs and (settings.tools or settings.agent) else card.world
+
+
+def writes_questions(runnable: Any) -> bool:
+    """Whether what is run first writes questions about documents, so that it needs none."""
+    first = next(iter(runnable.parts.values())).runnable if isinstance(runnable, Pipeline) else None
+    return isinstance(first, WritesQuestions) and first.writes_questions
 
 
 def search_of(env: str, world: str) -> str:
@@ -246,10 +257,14 @@ def bench_of_part(
 
 
 def own_settings(settings: Settings, problem: Mapping[str, str]) -> Settings:
-    """Those of a part with a problem of its own; the same where it has none."""
+    """Those of a part with a problem of its own; the same where it has none. Its documents are searched
+    as those of the run, if it has some.
+    """
     names = ("task", "env", "docs", "graph", "data", "test_data", "columns")
-    blank = dict.fromkeys(names, "")
-    return replace(settings, **{**blank, **problem}) if problem else settings
+    own = {**dict.fromkeys(names, ""), **problem}
+    if own["docs"] and settings.docs:
+        own["env"] = settings.env
+    return replace(settings, **own) if problem else settings
 
 
 def conditions_of_part(
@@ -386,6 +401,8 @@ def check_problem_settings(settings: Settings) -> None:
     for name in ("skip_bad", "max_prompt_tokens"):
         if getattr(settings, name):
             raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
+    if settings.overlong:
+        raise UserError("--overlong needs --data: it says what becomes of rows of your own")
     if settings.max_pixels:
         raise UserError("--max-pixels needs --data: it makes pictures of your own smaller")
     if settings.max_frames:
@@ -413,7 +430,10 @@ def bench_of(
     check_problem_settings(settings)
     coded = settings.in_code
     players: Mapping[str, Player] = {}
-    if room := rooms.room_of(settings):
+    room = rooms.room_of(settings)
+    if room in benches.SEARCHES and not settings.data and writes_questions(recipe):
+        bench = benches.documents_alone(settings)
+    elif room:
         bench = rooms.ROOMS[room](settings, instruction)
     elif settings.env and not coded:
         records = benches.rows_of(settings, answers=False) if settings.data else None
@@ -430,6 +450,7 @@ def bench_of(
             judged=judged,
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
+            overlong=settings.overlong,
             pixels=settings.max_pixels,
             frames=settings.max_frames,
             instruction=instruction,

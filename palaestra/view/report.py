@@ -502,7 +502,8 @@ def commands(run: RunFolder) -> list[tuple[str, str]]:
         if steps and resume
         else ("Go on where it stopped", resume)
     )
-    again = "" if run.summary.get("changed") else str(run.summary.get("command") or "")
+    other = run.summary.get("changed") or run.summary.get("set")  # the command made a part of it
+    again = "" if other else str(run.summary.get("command") or "")
     command_list = [("Repeat it from the start", again), onward]
     if model := (run.summary.get("artifacts") or {}).get("policy"):
         measure = measure_command(run.config, run.summary) if run.config else ""

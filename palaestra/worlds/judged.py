@@ -149,7 +149,7 @@ class JudgeSearch(Search):
 
     @property
     def _tags(self) -> str:
-        return "|".join((*self.forms, JUDGE, THINK, RESULT))
+        return "|".join((*self._actions, JUDGE, THINK, RESULT))
 
     @cached_property
     def _judgement(self) -> re.Pattern[str]:
@@ -196,18 +196,12 @@ class JudgeSearch(Search):
         if not gold:
             return True
         gold_names = [name for name, _, _ in hits if {name, document_of(name)} & gold]
-        parts = {n: self._passages[document_of(n)] for n in gold_names if n not in gold}
+        pages = (
+            self.index.pages if isinstance(self.index, BM25) else {}
+        )  # of an own search not known
+        parts = {n: pages.get(document_of(n), ()) for n in gold_names if n not in gold}
         holding = {n: [i for i, text in of if has_answer(task, text)] for n, of in parts.items()}
         return any(n not in parts or not holding[n] or n in holding[n] for n in gold_names)
-
-    @cached_property
-    def _passages(self) -> dict[str, list[tuple[str, str]]]:
-        """The passages (id, text) of each document, by the document's name."""
-        passages: dict[str, list[tuple[str, str]]] = {}
-        docs = self.index.docs if isinstance(self.index, BM25) else ()  # of an own search not known
-        for name, text in docs:
-            passages.setdefault(document_of(name), []).append((name, text))
-        return passages
 
     def _go_on(self, state: SearchState, say: str) -> Frame:
         frame = super()._go_on(state, say)

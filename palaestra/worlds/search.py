@@ -38,7 +38,9 @@ from palaestra.verifiers.answers.short import contains_term, matches_gold, norma
 from palaestra.verifiers.ranking import document_grades
 from palaestra.worlds.retrieval import Retriever, check_gold, find
 
-Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "judged", "answer"]
+Outcome: TypeAlias = Literal[
+    "found", "nothing", "empty", "over", "malformed", "judged", "opened", "unknown", "answer"
+]
 Rule: TypeAlias = Literal["again", "end"]
 EMPTY, NOTHING, SPENT = "invalid query", "nothing", "no searches left"
 THINK, RESULT = "think", "result"
@@ -155,9 +157,13 @@ class Search:
             if not hits:
                 return self._missed(state, "nothing", NOTHING, self.rules.nothing)
             state = self._after(state, "found", hits)
-            # a line each: a document cannot look like several
-            return self._go_on(state, "\n".join(" ".join(text.split()) for _, text, _ in hits))
+            return self._go_on(state, "\n".join(map(self.line_of, hits)))
         return self._missed(state, "malformed", self.correction(state), self.rules.malformed)
+
+    def line_of(self, hit: Hit) -> str:
+        """How a passage is shown: a line each, so that a document cannot look like several."""
+        _, text, _ = hit
+        return " ".join(text.split())
 
     def correction(self, state: SearchState) -> str:
         """What the policy is told whose message could not be read."""
@@ -181,7 +187,7 @@ class Search:
         """The same questions without the documents: the first message must answer."""
         return replace(self, turns=1)
 
-    def read(self, text: str) -> tuple[Literal["search", "answer", "malformed"], str]:
+    def read(self, text: str) -> tuple[Literal["search", "answer", "open", "malformed"], str]:
         """What a message does, and what with: one search or one answer, after a thought or other words
         without a tag, or without any. A quoted tag is none. Nothing stands behind a search, since it
         would be made up before the documents are read; further lines may stand behind an answer.
@@ -233,7 +239,12 @@ class Search:
     @property
     def _tags(self) -> str:
         """All tags of the form, for a pattern."""
-        return "|".join((*self.forms, THINK, RESULT))
+        return "|".join((*self._actions, THINK, RESULT))
+
+    @property
+    def _actions(self) -> tuple[str, ...]:
+        """The tags of what a message may do."""
+        return self.forms
 
     @cached_property
     def _tag(self) -> re.Pattern[str]:
@@ -242,7 +253,7 @@ class Search:
     @cached_property
     def _action(self) -> re.Pattern[str]:
         inside = rf"(?:(?!</?(?:{self._tags})>).)*"
-        forms = "|".join(self.forms)
+        forms = "|".join(self._actions)
         return re.compile(
             rf"{inside}(?:<{THINK}>{inside}</{THINK}>{inside})?"
             rf"(?<![{QUOTES}])<({forms})>({inside})</\1>({inside})",
@@ -320,7 +331,7 @@ def facts(state: SearchState) -> Mapping[str, Any]:
         "found": state.found,
         "coverage": tuple(coverage),
         "gains": state.gains,
-        "executed": tuple(o in ("found", "answer") for o in state.outcomes),
+        "executed": tuple(o in ("found", "opened", "answer") for o in state.outcomes),
         "answered": state.answer is not None,
         "answer": state.answer,
     }

@@ -36,7 +36,7 @@ COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
         "tool_errors",
         "executed",
         "answered",
-        ("tools_used", tuple, "names of the tools of which a call gave no error, each once"),
+        "tools_used",
     )
 )
 @stage

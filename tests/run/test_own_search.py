@@ -64,5 +64,5 @@ def test_what_it_finds_is_shown_and_paid_for():
 def test_documents_and_a_search_exclude_each_other(own, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.md").write_text("The boss of Bako is Tiru.")
-    with pytest.raises(UserError, match="or a search of yours, .*, not both"):
+    with pytest.raises(UserError, match=r"or a search of yours, .*, not both"):
         palaestra.train("sem", docs=str(tmp_path / "notes"), **own)

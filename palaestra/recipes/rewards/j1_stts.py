@@ -56,7 +56,9 @@ CARD = pl.Card(
                 otherwise="the run is reinforcement learning alone",
             ),
         ),
-        own={"collect.links.1.n": 2, "schedule.prompts": 4},
+        shows="groups_mixed",
+        off={"collect.links.1.n": 1},
+        own={"collect.links.1.n": 4, "schedule.prompts": 4},
     ),
     use="It helps where pairs with a known better response are there and a judge may think long at test "
     "time.",

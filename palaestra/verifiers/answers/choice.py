@@ -9,6 +9,7 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.tasks.options import LETTERS
 from palaestra.types import Key, rng_of, stage
+from palaestra.verifiers.answers.echo import echoes_question
 from palaestra.verifiers.answers.final import (
     ARTICLE,
     LONGEST,
@@ -116,7 +117,9 @@ class MultipleChoice:
             if starts:
                 place = pick(starts[-1].string[starts[-1].end() :], shown)
         if place is None and not self.only_boxed and not final_statement(response)[1]:
-            place = place_stated(strip_thinking(response) if stated is None else stated, shown)
+            text = strip_thinking(response) if stated is None else stated
+            place = place_stated(text, shown)
+            place = place_echoed(text, shown, prompt) if place is None else place
         return (
             failed_judgement("unparsable")
             if place is None
@@ -281,6 +284,30 @@ def names_other_option(text: str, place: int, shown: Sequence[str]) -> bool:
         for i, option in enumerate(map(strip_markup, shown))
         if option
     )
+
+
+def place_echoed(text: str, shown: Sequence[str], prompt: str) -> int | None:
+    """The place of the option that a sentence in the words of the question names, `A hexagon has 6
+    sides.`; None where none is named, or another option as well.
+    """
+    stem = prompt
+    for option in shown:  # what stands above the options
+        at = [
+            m.start()
+            for m in re.finditer(rf"^.*(?<!\w){re.escape(option)}\s*$", stem, re.MULTILINE)
+        ]
+        stem = stem[: at[0]] if at else stem
+    text = plain_forms(text).strip()
+    if not stem.strip() or len(text) > 300 or is_withdrawn(text, 1):
+        return None
+    places = [
+        place
+        for place, option in enumerate(map(strip_markup, shown))
+        if not is_uncertain(text, option)
+        and echoes_question(text.rstrip(".!"), option, stem)
+        and not names_other_option(text, place, shown)
+    ]
+    return places[0] if len(places) == 1 else None
 
 
 def place_stated(text: str, shown: Sequence[str]) -> int | None:

@@ -29,9 +29,26 @@ from palaestra.verifiers.answers.values import (
 from palaestra.verifiers.answers.withdrawal import is_withdrawn
 from palaestra.verifiers.base import fences
 
+SPELLED_ORDINALS = (
+    "third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth sixteenth"
+    " seventeenth eighteenth nineteenth twentieth"
+)
+ORDINALS = {"first": "1st", "second": "2nd", "third": "3rd", "twenty-first": "21st"} | {
+    word: f"{n}th" for n, word in enumerate(SPELLED_ORDINALS.split(), 3) if n > 3
+}
+ORDINAL = re.compile(
+    rf"(?<![\w-])(?:{'|'.join(sorted(ORDINALS, key=len, reverse=True))})(?![\w-])", re.IGNORECASE
+)
 IDLE = word_set(
     "the a an is are was were be it its in on at of to by from for do does did this that there has have had"
 )
+COPULAR = re.compile(
+    r"(?:what|which|who)(?:['’]s|\s+(?:is|are|was|were))\s+(?:the|an?|its|his|her)\b(?!.*\b(?:that|who|which)\b)",
+    re.IGNORECASE,
+)
+HEAD = re.compile(r"\b(?:how (?:many|much)|which|what)\s+(\w+)", re.IGNORECASE)
+ASKS_WHO = re.compile(r"(?:who|which|what)\s+(?!(?:is|are|was|were|do|does|did)\b)", re.IGNORECASE)
+CLOSED_QUESTION = re.compile(r"(?:is|are|was|were|does|do|did|can|could|has|have)\b", re.IGNORECASE)
 NEGATIVE_QUESTION = re.compile(
     r"\b(?:not|never|no|except|least|without|isn|doesn|cannot|opposite)\b|n['’]t\b", re.IGNORECASE
 )
@@ -82,6 +99,8 @@ def states_text(text: str, gold: str, prompt: str) -> bool:
     sentence = concluding_sentence(text, gold)
     if sentence is None:
         return False
+    if answers_closed(sentence, gold, prompt):
+        return True
     sentence = plain_sentence(sentence, gold)
     return not is_uncertain(sentence, gold) and echoes_question(sentence, gold, prompt)
 
@@ -127,7 +146,9 @@ def is_named(reading: str, gold: str, prompt: str) -> bool:
     """Whether a reading is the name of the reference: with its family name first, with a place or a
     kind of thing that the question names (Planet Jupiter; Bern, Switzerland).
     """
-    reading = reading.strip().rstrip(".!").strip()
+    reading, gold = (plain_names(text.strip().rstrip(".!").strip()) for text in (reading, gold))
+    if text_key(reading) == text_key(gold):
+        return True
     if len(reading) > 2 * len(gold) + 60 or "\n" in reading:
         return False
     first, comma, second = reading.partition(", ")
@@ -143,16 +164,28 @@ def is_named(reading: str, gold: str, prompt: str) -> bool:
         return True
     strip = lambda t: re.sub(r"^the\s+", "", t, flags=re.IGNORECASE)
     words, wanted = strip(reading).split(), strip(gold).split()
+    head = HEAD.search(last_question(prompt))
+    shorter = len(wanted) > 1 and head is not None and same_word(wanted[-1], head[1])
+    if shorter and text_key(" ".join(words)) == text_key(" ".join(wanted[:-1])):
+        return True  # 14th, where it asks for a century
     if len(words) != len(wanted) + 1 or not gold[:1].isalpha():
         return False
     for extra, rest in ((words[0], words[1:]), (words[-1], words[:-1])):
         if (
-            bare(extra) not in CHANGES
+            extra.isalpha()
+            and bare(extra) not in CHANGES
             and named([bare(extra)])
             and text_key(" ".join(rest)) == text_key(" ".join(wanted))
         ):
             return True
     return False
+
+
+def plain_names(text: str) -> str:
+    """A text with its ordinals as 14th, and with the names of functions as plain words: O(log n)."""
+    text = ORDINAL.sub(lambda m: f"{ORDINALS[m[0].casefold()]}", text)
+    text = re.sub(r"\\(?=(?:log|ln|sin|cos|tan|exp)(?![a-z]))|(?<=\w|\))\$|\$(?=\w)", "", text)
+    return re.sub(r"\b(log|ln|sin|cos|tan|exp)\s*\((\w)\)", r"\1 \2", text)
 
 
 def stem(word: str) -> str:
@@ -180,16 +213,49 @@ def echoes_question(sentence: str, gold: str, prompt: str) -> bool:
     pattern = re.compile(rf"(?<![\w'’-]){re.escape(gold)}(?![\w'’-])", re.IGNORECASE)
     if not prompt or pattern.search(prompt) or NEGATIVE_QUESTION.search(prompt):
         return False
-    asked = re.findall(r"[^\W_]+", re.split(r"(?<=[.!?])\s+", prompt.strip()[-2000:])[-1])
+    question = last_question(prompt)
+    asked = re.findall(r"[^\W_]+", question)
     body = (
         re.sub(r"\s*\([^()]*\)\s*\.?$", "", sentence)
         if not pattern.search(sentence[-len(gold) - 2 :])
         else sentence
     )
-    if len(pattern.findall(body)) != 1 or re.search(r"[?;:=/|<>\n]|,\s*(?:and|or)\b", body):
+    named = pattern.findall(body)
+    if len(named) != 1 or text_key(named[0]) != text_key(gold):
         return False
+    if re.search(r"[?;:=/|<>\n]|,\s*(?:and|or)\b", body):
+        return False
+    head = HEAD.search(question)
+    if head:  # how many sides: 6 sides
+        follows = re.compile(rf"({pattern.pattern})\s+(\w+)", re.IGNORECASE)
+        body = follows.sub(lambda m: m[1] if same_word(m[2], head[1]) else m[0], body)
     rest = [w for w in re.findall(r"[^\W_]+", pattern.sub(" ", body)) if w.casefold() not in IDLE]
-    return bool(rest) and in_order(rest, asked)
+    if not rest:  # England did.
+        return pattern.match(body) is not None and ASKS_WHO.match(question) is not None
+    if COPULAR.match(question):  # no verb whose subject and object could change places
+        return all(any(same_word(word, other) for other in asked) for word in rest)
+    return in_order(rest, asked)
+
+
+def last_question(prompt: str) -> str:
+    return re.split(r"(?<=[.!?])\s+", prompt.strip()[-2000:])[-1]
+
+
+def answers_closed(sentence: str, gold: str, prompt: str) -> bool:
+    """Whether a sentence answers a yes-or-no question by its own words: `A whale is not a fish.`"""
+    question, gold = last_question(prompt), gold.casefold()
+    if gold not in ("yes", "no") or not CLOSED_QUESTION.match(question):
+        return False
+    denials = re.findall(r"\bnot\b|n['’]t\b|\bcannot\b", sentence, re.IGNORECASE)
+    if NEGATIVE_QUESTION.search(question) or len(denials) != (gold == "no"):
+        return False
+    plain = re.sub(r"\bnot\b|n['’]t\b|\bcannot\b", " ", sentence, flags=re.IGNORECASE)
+    said, asked = (
+        [w for w in re.findall(r"[^\W_]+", text) if w.casefold() not in IDLE | {"can", "could"}]
+        for text in (plain, question)
+    )
+    same = len(said) == len(asked) and all(map(same_word, said, asked))
+    return bool(said) and same and not UNCERTAIN.search(plain)
 
 
 def in_order(words: Sequence[str], asked: Sequence[str]) -> bool:

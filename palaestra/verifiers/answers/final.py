@@ -47,6 +47,8 @@ from palaestra.verifiers.answers.statement import statements
 from palaestra.verifiers.answers.units import currency_of, read_quantity
 from palaestra.verifiers.answers.values import (
     contradicts,
+    denies_abroad,
+    in_whole_coins,
     is_foreign,
     plain_emphasis,
     plain_values,
@@ -141,8 +143,14 @@ APPOSITION = re.compile(
 )
 # an apposition with one of these names another thing
 OTHERS = frozenset(["second", "other", "next", "former", "choice", "option", "answer", "guess"])
-IT_IS = re.compile(r"^(?:so )?(?:it|this|that|he|she)(?: is| was|'s|’s)\s+", re.IGNORECASE)
-CLOSED = re.compile(r"\W*(yes|no|true|false)\b(?=\s*[.,;:!\n—–])", re.IGNORECASE)
+IT_IS = re.compile(r"^(?:so )?(?:(?:it|this|that|he|she)(?: is| was|'s|’s)|its)\s+", re.IGNORECASE)
+CLOSED = re.compile(
+    r"\W*(yes|no|true|false|nope|yep|yeah)\b(?=\s*[.,;:!\n—–]|\s+(?:it|its|they|he|she|because|there)\b)",
+    re.IGNORECASE,
+)
+LIST_OF_ONE = re.compile(r"[\s`]*\[[^\[\]\\]*\][\s`.]*")  # [3] is not 3
+COLLOQUIAL = {"nope": "no", "yep": "yes", "yeah": "yes"}
+SMILE = re.compile(r"\s*[:;]-?[)D]\s*$")
 OPENED = re.compile(r"\b(?:yes|no|true|false|but|however|although|unless)\b", re.IGNORECASE)
 # no result stands beside one of these
 JOINTS = frozenset([*"+-*/x·×÷^,;|&", "or", "and", "to", "\\cdot", "\\times"])
@@ -159,15 +167,19 @@ def is_right_answer(response: str, gold: str, prompt: str = "") -> bool:
     if wanted and (named := currency_of(final_line(response))) and not named <= wanted | {"c"}:
         return False
     answer = extract_answer(response, gold, prompt)
+    if "[" not in gold and LIST_OF_ONE.fullmatch(response):
+        return False
     if answer is not None and same_answer(answer, gold):
         other = wanted and "c" not in wanted and currency_of(final_line(response)) == {"c"}
-        return not other and not contradicts(final_line(response), prompt)
+        line = final_line(response)
+        return not (other or contradicts(line, prompt) or denies_abroad(line, prompt))
     return is_read_otherwise(response, gold, prompt)
 
 
 def is_read_otherwise(response: str, gold: str, prompt: str) -> bool:
     """Whether a reply states the reference in a notation of its kind, or in words of the question."""
-    text = plain_forms(strip_thinking(response))
+    whole = plain_forms(strip_thinking(response))
+    text = SMILE.sub("", whole)
     stated, shown = final_statement(text)
     body = text if stated is None else stated
     if len(text) > MOST_READ:
@@ -176,14 +188,17 @@ def is_read_otherwise(response: str, gold: str, prompt: str) -> bool:
     number = parse_number(gold)
     if number is not None:
         ways = [plain_values(text, gold, prompt)]
+        if currency_of(money) & {"$", "€"}:
+            ways.append(in_whole_coins(text))
         if number[0] < 0 and (turned := turned_sign(text, prompt)):
             ways.append(turned)
         answers = (extract_answer(way, gold, prompt) for way in ways if way != text)
         if any(answer is not None and same_answer(answer, gold) for answer in answers):
-            return not contradicts(final_line(text), prompt)
+            line = final_line(text)
+            return not (contradicts(line, prompt) or denies_abroad(line, prompt))
     elif not shown and states_text(body, gold, prompt):
         return True
-    elif not shown and (plain := plain_emphasis(text)) != text:
+    elif not shown and (plain := plain_emphasis(text)) != whole:
         answer = extract_answer(plain, gold, prompt)
         if answer is not None and same_answer(answer, gold):
             return True
@@ -378,7 +393,7 @@ def closed_answer(text: str) -> str | None:
     match = CLOSED.match(text) if len(text) <= LONGEST else None
     if match is None or OPENED.search(text, match.end()) or is_withdrawn(text, match.end()):
         return None
-    return match[1]
+    return COLLOQUIAL.get(match[1].casefold(), match[1])
 
 
 def repeats_question(stated: str, gold: str, prompt: str) -> bool:

@@ -71,6 +71,7 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
 
 def read_unit(text: str) -> tuple[Fraction, Dimension] | None:
     """The size and dimension of a unit, `km/h` or `kJ mol^-1`; None of a text that is none."""
+    text = re.sub(r"\^\s*\{\s*([-−]?[0-9])\s*\}", r"^\1", text)
     text = re.sub(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}", r" \1 ", text)
     text = (
         re.sub(r"\\[,;:! ]|~|[·⋅*$]|\\cdot", " ", text)

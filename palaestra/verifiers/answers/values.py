@@ -18,12 +18,13 @@ from palaestra.verifiers.answers.amounts import (
     GOING_ON,
     SCALES,
     bare,
+    is_plural,
     is_unit,
     sign_before,
     word_set,
     words_of,
 )
-from palaestra.verifiers.answers.measures import read_measure, same_measure
+from palaestra.verifiers.answers.measures import read_measure, read_unit, same_measure
 from palaestra.verifiers.answers.notation import MONTH, MONTHS
 from palaestra.verifiers.answers.numerals import ONES, TENS, join_numbers, parse_number
 from palaestra.verifiers.answers.statement import UNCERTAIN, concluding_sentence, plain_sentence
@@ -82,6 +83,11 @@ GAINS = r"(?:profit\w*|gain\w*|surplus|increas\w*|rise[ns]?|rose|grew|grow\w*|gr
 FOLLOWS = GOING_ON - word_set(
     "more too and extra different short over away apart again"
 ) | word_set("of with under between above")
+HARDLY = word_set("hardly barely nearly only partly roughly early likely possibly approximately")
+PERIOD = re.compile(
+    r"\b(?:an?|per|each|every)\s+(second|minute|hour|day|week|month|year)\b|\b(hour|dai|week|month|year)ly\b",
+    re.IGNORECASE,
+)
 OPPOSITES = (
     (LOSES, GAINS),
     (r"(?:beg[aiu]n\w*|start\w*|open\w*)", r"(?:end(?:s|ed|ing)?|finish\w*|clos(?:e|es|ed|ing))"),
@@ -184,6 +190,9 @@ def leaves_alone(behind: str, prompt: str) -> bool:
         return CHANGES.isdisjoint(words[:2]) or words[:1] == ["to"]
     first = words[0]
     known = first in FOLLOWS or is_unit([first], words_of(prompt))
+    known = known or is_plural(first) or read_unit(re.split(r"[.,;!(]", behind)[0]) is not None
+    manner = first.endswith("ly") and first not in HARDLY and first not in CHANGES
+    known = known or manner  # 500 mg orally
     above_sea = behind.casefold().startswith("above sea level")
     return above_sea or (known and first not in CHANGES and CHANGES.isdisjoint(words[1:2]))
 
@@ -194,6 +203,15 @@ def contradicts(sentence: str, prompt: str) -> bool:
     """
     if not prompt or len(sentence) > LONGEST_STATED or len(prompt) > 20_000:
         return False
+    periods = [
+        {
+            "day" if (m[1] or m[2]).lower() == "dai" else (m[1] or m[2]).lower()
+            for m in PERIOD.finditer(text)
+        }
+        for text in (prompt, sentence)
+    ]
+    if len(periods[0]) == 1 and periods[1] and periods[0].isdisjoint(periods[1]):
+        return True  # a day, where it asks for a week
     names = lambda pattern, text: re.search(rf"\b(?:{pattern})\b", text, re.IGNORECASE) is not None
     for pair in OPPOSITES:
         for asked, said in (pair, pair[::-1]):
@@ -437,8 +455,11 @@ SHARE = re.compile(
 )
 
 
-def spelled_fractions(text: str) -> str:
-    """A text without digits with its one fraction in words as digits: three eighths, two and a half."""
+def spelled_fractions(text: str, prompt: str = "") -> str:
+    """A text without digits with its one fraction in words as digits: three eighths, two and a half.
+
+    A share of something else than the question names stays as it is: half of a dozen.
+    """
     if re.search("[0-9]", text) or len(text) > LONGEST_STATED:
         return text
     shares = list(SHARE.finditer(text))
@@ -454,7 +475,10 @@ def spelled_fractions(text: str) -> str:
     count = 1 if above in ("", "a", "an") else values[above]
     whole = "" if match["whole"] is None else f"{values[match['whole'].casefold()]} "
     rest = text[match.end() :]
-    if re.match(r"\s+(?:past|of (?:an?|all|his|her|their|that|it)\b)", rest, re.IGNORECASE):
+    share = re.match(
+        r"\s+(?:past\b|of (?:an?|all|his|her|their|that|it)\b\s*(\w*))", rest, re.IGNORECASE
+    )
+    if share and not (share[1] and words_of(share[1]) <= words_of(prompt)):
         return text
     return f"{text[: match.start()]}{whole}{count}/{TENTHS[match['below'].casefold()]}{rest}"
 
@@ -463,7 +487,13 @@ def plain_values(text: str, gold: str, prompt: str) -> str:
     """A reply to a question for a number with what its notation hides written out: 48.5k, 1648 AD, a
     percentage where one is asked for, a fraction in words, about (≈) an exact value.
     """
-    text = spelled_fractions(text)
+    text = spelled_fractions(text, prompt)
+    spaced = re.findall(r"[0-9][0-9 ]*[0-9]|[0-9]", text)
+    if len(spaced) == 1 and SPACED.fullmatch(spaced[0]):  # 23 400, with no other digits
+        text = text.replace(spaced[0], spaced[0].replace(" ", ""))
+    text = ROUNDED.sub(lambda match: exact_form(match, gold), text)
+    if CHANCE.search(prompt):
+        text = re.sub(r"\b([0-9]+) (?:in|out of) ([0-9]+)\b", r"\1/\2", text)
     text = re.sub(
         r"(?<![\w.,])([0-9]+(?:\.[0-9]+)?)k\b(?!\s*\w+/)",
         lambda m: str(Fraction(m[1]) * 1000),
@@ -483,10 +513,34 @@ def plain_values(text: str, gold: str, prompt: str) -> str:
         if "%" not in gold and spoken:
             text = re.sub(r"(?<=[0-9])\s*(?:\\?%|per ?cent\b)(?! points?)", "", text)
         elif "%" in gold and not spoken and re.search("[0-9]", text):
-            text = re.sub(r"([0-9]+(?:\.[0-9]+)?)(?=\D*$)", r"\1%", text)
+            text = re.sub(r"([0-9]+(?:\.[0-9]+)?)(?=[\s.!*`$})]*$)", r"\1%", text)
     return text
 
 
+def exact_form(match: re.Match[str], gold: str) -> str:
+    """Of a value and its rounded form, `1/13 ≈ 7.7%`, the one that is wanted; both where the second is
+    not the first, rounded.
+    """
+    exact, rounded = (parse_number(match[name].rstrip(".,")) for name in ("exact", "rounded"))
+    if exact is None or rounded is None:
+        return match[0]
+    digits = re.sub(r"[^0-9.]", "", match["rounded"].rstrip(".,")).partition(".")[2]
+    unit = Fraction(1, 10 ** len(digits)) / (100 if rounded[1] else 1)
+    values = [number[0] / (100 if number[1] else 1) for number in (exact, rounded)]
+    if abs(values[0] - values[1]) > unit / 2:
+        return match[0]
+    wanted = parse_number(gold)
+    return match["rounded" if wanted == rounded else "exact"]
+
+
+SPACED = re.compile(r"[1-9][0-9]{0,2} [0-9]{3}")
+CHANCE = re.compile(r"\b(?:probabilit|chance|likel|odds)", re.IGNORECASE)
+A_VALUE = r"[-−]?\$?[0-9]+(?:[.,/][0-9]+)*\s?\\?%?"
+ROUNDED = re.compile(
+    rf"(?<![\w/.])(?P<exact>{A_VALUE})(?:\s*,?\s*(?:≈|\\approx(?![a-zA-Z])|(?:or |which is |i\.e\. )?"
+    rf"(?:about|roughly|approximately|around))\s*|\s*\((?:≈|about|roughly|approximately|around)\s*)(?P<rounded>{A_VALUE})\)?",
+    re.IGNORECASE,
+)
 ROUNDING = re.compile(
     r"\b(?:round|approximat|nearest|decimal place|significant (?:figure|digit)|estimat)",
     re.IGNORECASE,
@@ -495,6 +549,23 @@ ROUNDING = re.compile(
 
 def asks_percent(prompt: str) -> bool:
     return re.search(r"\bper ?cent(?:age)?\b|%", prompt, re.IGNORECASE) is not None
+
+
+def denies_abroad(text: str, prompt: str) -> bool:
+    """Whether a line in another language denies what it says: `No fue en 1939.`"""
+    return is_foreign(prompt) and DENIALS.search(re.split("[0-9]", text)[0]) is not None
+
+
+def in_whole_coins(text: str) -> str:
+    """A reply with its one amount in cents as dollars: 375 cents is $3.75."""
+    numbers = re.findall(r"[0-9][0-9,]*(?:\.[0-9]+)?", text)
+    if len(numbers) != 1:
+        return text
+    return re.sub(
+        r"\b([0-9][0-9,]*) (?:euro )?cents\b",
+        lambda m: f"{int(m[1].replace(',', '')) / 100:.2f}",
+        text,
+    )
 
 
 def turned_sign(text: str, prompt: str) -> str | None:

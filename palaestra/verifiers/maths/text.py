@@ -55,6 +55,7 @@ PLAIN_NAMES = re.compile(
 )
 PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)")
 ROWS = re.compile(r"\s*\[\s*(\[[^\[\]]+\](?:\s*,\s*\[[^\[\]]+\])*)\s*\]\s*")
+OUTWARD = re.compile(r"^([^\[\]]*)\]\s*([^\[\],;]+)[,;]([^\[\],;]+)\[$")
 MATRIX = re.compile(r"\\begin\{([pb]matrix)\}(.*?)\\end\{\1\}", re.DOTALL)
 ROUNDED = re.compile(r"(?<=\S)\s*(?:≈|\\approx(?![a-zA-Z]))\s*[-−]?[0-9][0-9.,]*\s*$")
 WHERE = re.compile(
@@ -68,6 +69,9 @@ RAISED_DIGITS = re.compile(r"(?<=[A-Za-z0-9)}])[⁻⁺]?[⁰¹²³⁴-⁹]+")
 INEQUALITY = re.compile(
     r"(?:(?P<low>[^<>\\]+(?:\\(?!le(?![a-z])|ge(?![a-z]))[^<>\\]*)*)(?P<lower><|>|\\le(?![a-z])|\\ge(?![a-z])))?\s*(?P<name>[A-Za-z])\s*"
     r"(?:(?P<upper><|>|\\le(?![a-z])|\\ge(?![a-z]))(?P<high>[^<>]+))?"
+)
+ABOUT_INTERVALS = re.compile(
+    r"[<>≤≥]|\\(?:le|ge|leq|geq|lt|gt)(?![a-zA-Z])|\b(?:inequalit|interval|domain)", re.IGNORECASE
 )
 COORDINATE = re.compile(r"\s*([a-z])\s*=([^=<>,]+)")
 TURNED = {">": "<", "\\ge": "\\le"}
@@ -84,7 +88,7 @@ ACCENT = re.compile(
     r"|\^\s*\{\s*\(|(?<=[A-Za-z])\s*\^\s*\{?\s*-\s*1\s*\}?\s*\("  # derived n times, inverse
 )
 NO_BRACES = str.maketrans("", "", "{}")
-ENUMERATION = re.compile(r"^([A-Za-z])(?:_\{?[1-9]\}?)?=$")
+ENUMERATION = re.compile(r"^(\\?[A-Za-z]+)(?:_\{?[1-9]\}?)?=$")
 ENUMERATED = re.compile(r"([A-Za-z])_\{?([1-9])\}?\s*=")
 NAMED = re.compile(
     r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\))\s*(?:=(?!=)|\\in(?![a-zA-Z]))"
@@ -109,6 +113,9 @@ def spell_alike(text: str) -> str:
     text = PLAIN_ROOT.sub(r"\\sqrt{\1}", text)
     text = PLAIN_NAMES.sub(lambda m: "\\infty " if m[1] == "infinity" else f"\\{m[1]} ", text)
     text = re.sub(r"(?<=[\w)}])\s*\*\s*(?=[\w({\\])", r" \\cdot ", text)  # 2*x
+    if ";" in text and "," not in text and re.search(r"[({\[][^;]*;[^;]*[)}\]]", text):
+        text = text.replace(";", ",")  # {-3; 3}
+    text = OUTWARD.sub(r"\1(\2,\3)", text)  # ]-1, 3[
     text = ROWS.sub(lambda m: matrix_of(m[1]), text)
     if "\\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # escaped twice
@@ -290,12 +297,12 @@ def is_loose(stated: str, gold: str, known: Collection[str] = ()) -> bool:
     return bool((SET.search(stated) and is_pair(gold)) or (SET.search(gold) and is_pair(stated)))
 
 
-def as_interval(stated: str, gold: str) -> str:
+def as_interval(stated: str, gold: str, prompt: str = "") -> str:
     """An inequality in one letter as the interval that it is, where the reference is certainly an
-    interval: (0, 1) may be a point.
+    interval: (0, 1) may be a point, unless the question is about an inequality or an interval.
     """
     shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
-    certain = "[" in shape or "]" in shape or "infty" in gold
+    certain = "[" in shape or "]" in shape or "infty" in gold or ABOUT_INTERVALS.search(prompt)
     readable = certain and len(parts) == 2 and len(stated) <= 200
     match = INEQUALITY.fullmatch(stated.strip()) if readable else None
     if match is None or not (match["low"] or match["high"]):
@@ -415,7 +422,7 @@ def unname_items(stated_items: list[str], gold: list[str]) -> tuple[list[str], l
             NAMED.sub("", x, count=1).strip() for x in gold
         ]  # x = 3, -2
     bare = lambda items: [NAMED.sub("", item, count=1).strip() for item in items]
-    if any(named[0]) and not any(named[1]) and len({lhs(x) for x in stated_items} - {""}) <= 1:
+    if any(named[0]) and not any(named[1]) and len(letters[0]) <= 1:
         return bare(stated_items), gold
     labels = [ENUMERATED.match(item) for item in gold]
     numbered = [(m[1], int(m[2])) for m in labels if m]
