@@ -247,12 +247,12 @@ def build(parent: str = "grpo", n: int = 32, slots: int = 8, probe: int = 1) -> 
 
 def with_waits(recipe: pl.Recipe) -> pl.Recipe:
     """The recipe, which logs the share of answers that waited, where its credit is a chain of links."""
-    told = {
+    waiting_learners = {
         name: replace(learner, credit=pl.chain(pl.Fact("waited"), *credit.links))
         for name, learner in recipe.learners.items()
         if isinstance(credit := learner.credit, pl.Chain) and credit.unit == pl.chain().unit
     }
-    return pl.vary(recipe, learners={**recipe.learners, **told})
+    return pl.vary(recipe, learners={**recipe.learners, **waiting_learners})
 
 
 def embedded(n: int = 32, **options: Any) -> pl.Recipe:
