@@ -66,7 +66,10 @@ CARD = pl.Card(
         ),
         shows="reward",
         # execution alone pays nothing for a query that is nearly right
-        off={"collect.links.1.reward.reward.name": "sql", "collect.links.1.reward.reward.paper": False},
+        off={
+            "collect.links.1.reward.reward.name": "sql",
+            "collect.links.1.reward.reward.paper": False,
+        },
         own={
             "taught": ("<reasoning>all</reasoning><answer>SELECT name FROM city</answer>",),
             "schedule.prompts": 2,
