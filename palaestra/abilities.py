@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 
 import numpy as np
 
-from palaestra.context import Credit, Pool
+from palaestra.context import Context, Credit, LearnsEarly, Pool
 from palaestra.pictures import Picture
 from palaestra.types import (
     Batch,
@@ -66,6 +66,7 @@ __all__ = [
     "TrainingSize",
     "Warns",
     "WritesAnswers",
+    "WritesQuestions",
     "draw_numbers",
     "keeps_equal",
     "solves",
@@ -435,9 +436,9 @@ class BeginsEarly(Protocol):
 
     def begin(
         self,
-        ctx: Any,
+        ctx: Context,
         name: str,
-        learner: Any,
+        learner: LearnsEarly,
         groups: list[Group],
         over: Callable[[], Sequence[bool]],
     ) -> None:
@@ -565,6 +566,16 @@ class ChecksGold(Protocol):
     def check_gold(self, task: Task) -> None:
         """Raises UserError, without the task's name, where it cannot."""
         ...
+
+
+@runtime_checkable
+class WritesQuestions(Protocol):
+    """A program that writes questions about documents, in a pipeline before what learns from them. Without
+    it a search needs questions of the user's.
+    """
+
+    @property
+    def writes_questions(self) -> bool: ...
 
 
 @runtime_checkable

@@ -123,6 +123,7 @@ def shown(needs, steps):
     return [step[needs.shows] for step in steps if step.get(needs.shows) is not None]
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("entry", BUILT, ids=lambda e: e.id)
 def test_a_method_trains_on_what_a_user_brings(entry, tmp_path, monkeypatch):
     needs, read = needs_of(entry), watched_models(monkeypatch)
@@ -139,9 +140,10 @@ def test_every_method_has_a_number_of_its_mechanism_and_says_what_it_is_without(
         needs = needs_of(entry)
         assert needs.shows, f"{entry.id} declares no number that shows its mechanism"
         assert bool(needs.off) != bool(needs.never_off), f"{entry.id}: either off or never_off"
-        assert not needs.never_off or needs.never_off[0].isupper() and needs.never_off.endswith("."), entry.id
+        assert not needs.never_off or (needs.never_off[0].isupper() and needs.never_off.endswith(".")), entry.id
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("entry", [e for e in BUILT if needs_of(e).off], ids=lambda e: e.id)
 def test_its_number_is_zero_where_the_mechanism_is_off(entry, tmp_path):
     needs = needs_of(entry)

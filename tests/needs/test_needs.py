@@ -116,9 +116,12 @@ def test_the_verb_prints_them_and_writes_a_template(tmp_path, capsys):
 @pytest.mark.parametrize(
     "method, said",
     [
-        ("gigpo", "takes --env FILE.py:NAME .*environment.*`palaestra init gigpo FOLDER` writes one.*--task \"grid\""),
-        ("spiral", "takes --env FILE.py:NAME \\(game\\); `palaestra init spiral FOLDER` writes one.*--task \"kuhn\""),
-        ("lare", "takes sim=FILE.py:NAME .*`palaestra guide init SIM` describes one.*without it: cooperative navigation"),
+        ("gigpo", 'takes --env FILE.py:NAME .*environment.*`palaestra init gigpo FOLDER` writes one.*--task "grid"'),
+        ("spiral", 'takes --env FILE.py:NAME \\(game\\); `palaestra init spiral FOLDER` writes one.*--task "kuhn"'),
+        (
+            "lare",
+            "takes sim=FILE.py:NAME .*`palaestra guide init SIM` describes one.*without it: cooperative navigation",
+        ),
         ("metacipher", "takes guard=DIR \\(guard\\); `palaestra needs metacipher`"),
         ("egd-attack", "takes --model DIR alone"),
     ],

@@ -69,8 +69,8 @@ class Lengths:
         known = mine or [n for _, n in self.seen]
         return float(np.mean(known)) if known else 0.0
 
-    def add(self, found: Sequence[pl.Completion]) -> "Lengths":
-        return replace(self, seen=(*self.seen, *((c.ids[0], len(c.ids)) for c in found)))
+    def add(self, completions: Sequence[pl.Completion]) -> "Lengths":
+        return replace(self, seen=(*self.seen, *((c.ids[0], len(c.ids)) for c in completions)))
 
 
 class SlotEngine:

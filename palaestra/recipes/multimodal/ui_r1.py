@@ -275,8 +275,8 @@ class FewScreens:
         chosen, at = state["chosen"], state["cursor"]
         places = [divmod(at + i, len(chosen)) for i in range(n)]
         order = {e: pl.rng_of((ctx.seed, "epoch", e)).permutation(len(chosen)) for e, _ in places}
-        found = [ctx.bench.tasks.task("train", chosen[int(order[e][i])]) for e, i in places]
-        return found, {**state, "cursor": at + n}
+        tasks = [ctx.bench.tasks.task("train", chosen[int(order[e][i])]) for e, i in places]
+        return tasks, {**state, "cursor": at + n}
 
     async def _choose(self, ctx: pl.Context, key: pl.Key) -> list[int]:
         first = pl.curriculum.first_number(ctx)

@@ -104,9 +104,9 @@ def show_options(task: pl.Task, key: pl.Key) -> pl.Task:
     known = pl.tasks.option_texts(task.meta)
     if not known:
         return task
-    shown = pl.tasks.reorder_options(task, pl.verifiers.option_order(len(known), key))
-    *before, asked = shown.prompt
-    return replace(shown, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")))
+    reordered = pl.tasks.reorder_options(task, pl.verifiers.option_order(len(known), key))
+    *before, asked = reordered.prompt
+    return replace(reordered, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")))
 
 
 @pl.stage

@@ -111,8 +111,8 @@ class Role:
     def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
         keys = task.meta.get("keys")
         keys = keys if isinstance(keys, list | tuple) else task.answer
-        judged = pl.Verified("keywords").judge(text, replace(task, answer=keys))
-        right, form = judged.total, has_form(text)
+        keywords = pl.Verified("keywords").judge(text, replace(task, answer=keys))
+        right, form = keywords.total, has_form(text)
         total = 0.0 if self.gated and not form else right + self.weight * form
         return {"total": total, "right": right, "form": float(form), "keys": float(len(keys))}
 

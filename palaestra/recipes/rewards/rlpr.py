@@ -104,14 +104,14 @@ class Spread:
             m = moving_average(m, means[-1], self.momentum)
         elif now + 1 >= self.start:
             m = float(np.mean(means))
-        found = {
+        numbers = {
             "step": now + 1,
             "means": [] if m is not None else means,
             "mean": m,
             "kept": [],
             "seen": [],
         }
-        return kept[:size] if now >= self.start else kept, [], found
+        return kept[:size] if now >= self.start else kept, [], numbers
 
 
 def spread(group: pl.Group) -> float:

@@ -184,7 +184,7 @@ def build(
     )
     if not warm:
         return learned
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         draw=AttributeIntervals(given, positive),
         collect=pl.links(ShowAttributes()),
@@ -193,7 +193,7 @@ def build(
         instruction=FORM,
     )
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 
