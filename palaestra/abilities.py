@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 
 import numpy as np
 
-from palaestra.context import Credit, Pool
+from palaestra.context import Context, Credit, LearnsEarly, Pool
 from palaestra.pictures import Picture
 from palaestra.types import (
     Batch,
@@ -436,9 +436,9 @@ class BeginsEarly(Protocol):
 
     def begin(
         self,
-        ctx: Any,
+        ctx: Context,
         name: str,
-        learner: Any,
+        learner: LearnsEarly,
         groups: list[Group],
         over: Callable[[], Sequence[bool]],
     ) -> None:

@@ -180,13 +180,13 @@ def _changes(
     """
     changed: list[dict[str, Any]] = []
     end = list(results)[-1]
-    told = ""  # the last part that said it
+    last_part = ""  # the last part that said it
     for name, result in results.items():
         inside = result.metrics.get("changed", ())
-        if told and not any(x.get("after") for x in inside):
-            changed += _changes_between(results, problems, told, name, end)
+        if last_part and not any(x.get("after") for x in inside):
+            changed += _changes_between(results, problems, last_part, name, end)
         changed += [{**x, "after": f"{x['after']} of part {name}"} for x in inside]
-        told = name if _made_with(result) else told
+        last_part = name if _made_with(result) else last_part
     return changed
 
 

@@ -213,11 +213,11 @@ class Drafts:
         likely = list[float]()
         d.guess = []
         while known and p > least and len(likely) < MOST:
-            found = self._next(known, text)
-            if found is None:
+            guess = self._next(known, text)
+            if guess is None:
                 break
-            token, kind = found
-            d.guess.append(found)
+            token, kind = guess
+            d.guess.append(guess)
             text = [*text[1:], token]
             right = WORTH * self.rates.get(kind, PRIORS[kind[2]]) + d.right[kind]
             p *= right / (WORTH + d.judged[kind])
@@ -244,8 +244,8 @@ class Drafts:
         for n in ORDERS:
             gram = tuple(text[-n:])
             for source, grams in known:
-                if len(gram) == n and (found := grams.after(gram)):
-                    return found[0], (source, n, found[1])
+                if len(gram) == n and (successor := grams.after(gram)):
+                    return successor[0], (source, n, successor[1])
         return None
 
     def _task(self, prompt: tuple[int, ...]) -> DraftedTask:

@@ -180,12 +180,12 @@ class Progress:
         # each block stands below the steps it is the mean of
         reached = max(1, width * self.step // total)
         course = Text(sparkline(self.course, reached), ACCENT)
-        judged = self._judged() if self.metrics else [Text("waiting for the first step", "dim")]
+        rewards = self._judged() if self.metrics else [Text("waiting for the first step", "dim")]
         grid = Table.grid(
             Column(no_wrap=True), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0)
         )
         grid.add_row(self._count(), bar, GAP.join(self._pace()))
-        grid.add_row(GAP.join(judged), course, GAP.join(self._behaviour()))
+        grid.add_row(GAP.join(rewards), course, GAP.join(self._behaviour()))
         return grid
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.services.index import Hit, document_of
+from palaestra.services.index import BM25, Hit, document_of
 from palaestra.types import Act, Frame, Key, Task, need_at_least, stage, value_class
 from palaestra.verifiers.answers.short import contains_term, normalise_text
 from palaestra.worlds.search import (
@@ -66,6 +66,7 @@ class PageSearch(Search):
         form: tag of an opening.
     """
 
+    index: BM25
     opens: int = 8
     passages: int = 3
     form: str = "open"

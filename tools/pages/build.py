@@ -40,7 +40,13 @@ from palaestra.ledger.wording import (
     time_of,
 )
 from palaestra.markdown import code, line_by_name, paper_link
-from palaestra.needs.describe import column_rows, needs_in_short, other_rows, own_command
+from palaestra.needs.describe import (
+    column_rows,
+    needs_in_short,
+    other_rows,
+    own_command,
+    shown_words,
+)
 from palaestra.pipeline import Pipeline
 from palaestra.run.study import verb_of
 from palaestra.run.unmet import arguments_of_run
@@ -203,12 +209,22 @@ def method_page(entry: catalogue.Entry, found: Mapping[str, Drawn]) -> str:
         ],
         costs="; ".join(costs_lines(costs_of(module.build()), costs_of(catalogue.recipe("grpo")))),
         unknown=[UNKNOWN[name] for name in size.unknown],
+        shown=shown_words(card.needs).rstrip("."),
+        checks=tests_of(entry.module),
         standing=standing(entry),
         text=(module.__doc__ or "").strip(),
         rows=recipe_rows(parent, module.build()),
         measured=texts.pop(entry.id),
         tiers={parted(n)[1]: text for n, text in texts.items()},
     )
+
+
+def tests_of(module: str) -> str:
+    """The file, or folder, of the tests of a recipe's module; "" where it has none of its own."""
+    *folders, name = module.removeprefix("palaestra.").split(".")
+    here = Path("tests", *folders)
+    known = [p for p in (here / f"test_{name}.py", here / name) if p.exists()]
+    return known[0].as_posix() if known else ""
 
 
 def measured(

@@ -19,6 +19,8 @@ CARD = pl.Card(
     source="abstract; released code (FloyedShen/VESPO: core_algos.py and its runs), TRL's loss vespo",
     needs=pl.needs.Requirements(
         shows="gamma_weight",
+        never_off="At a ratio of 1 the weight is a constant of the kernel, not 0: sequences are "
+        "weighed in every arm.",
         own={"schedule.prompts": 4, "collect.links.0.n": 4},
     ),
     use="It helps where batches are old or come from another engine; in the first update on a batch it is REINFORCE "

@@ -40,6 +40,7 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=pl.needs.PAIRS,
         shows="part/reward/prior0_sd",
+        off={"heads": 1},
         own={
             "pairs": "data",
             "nominal.schedule.prompts": 4,

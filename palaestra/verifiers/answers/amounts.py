@@ -145,6 +145,11 @@ overstates understates disagrees bps goes comes seems appears looks becomes need
 raised multiplied divided added subtracted choose modulus factorials integral derivative grand
 double scores choices options
 """)
+# of a letter the units that it stands for, where the question names one
+LETTER_NAMES = {
+    "m": {"meter", "metre", "mètre", "metro"}, "g": {"gram", "gramme"}, "s": {"second", "seconde"},
+    "h": {"hour", "heure"}, "l": {"liter", "litre"},
+}  # fmt: skip
 DEGREES = re.compile(r"°[cfk]?|℃|℉")
 EDGE = re.compile(r"^[(\[{\"“‘'*`$]+|[)\]}\"”’'*`$,.;:!?]+$")
 SIGNS = {"-": "-", "−": "-", "–": "-", "minus": "-", "negative": "-", "+": "+", "plus": "+"}
@@ -332,6 +337,7 @@ def goes_on(after: Sequence[str], known: Collection[str]) -> bool:
         parts = [p for p in re.split(r"[/\-^·²³]|\d+", text) if p]
         # a letter alone may be a variable
         unit = bool(parts) and len("".join(parts)) > 1 and is_unit(parts, known)
+        unit = unit or not LETTER_NAMES.get(text, frozenset[str]()).isdisjoint(known)
         if (
             text in CHANGES
             and not unit

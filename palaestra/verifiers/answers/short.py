@@ -51,6 +51,7 @@ SET_NAME = re.compile(
 ETC = re.compile(r"^\s*\$?(?:\.\.\.|…|\\[lc]?dots|etc\.?)[\s$]*$", re.IGNORECASE)
 ENDLESS = re.compile(r"(?:\.\.\.|…|\\[lc]?dots|\betc\.?|\band so on)[\s.$*)}\]\\]*$", re.IGNORECASE)
 ROW = re.compile(r"[-+−]?[0-9.]+(?:[ \t]+[-+−]?[0-9.]+)+")
+NAMES = re.compile(r"[^\W\d_][\w'’-]*")  # one word
 ORDINAL = re.compile(
     r"^\s*(?:and\s+)?(?:first|then|next|after that|followed by|finally|lastly)\b,?\s+(?=\S)",
     re.IGNORECASE,
@@ -169,6 +170,9 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
     text = text.removeprefix("\\{").removesuffix("\\}")
     if ROW.fullmatch(text) and not GROUPED.search(text):  # 1 2 3
         text = ",".join(text.split())
+    words = text.rstrip(".!").split()  # red green blue
+    if len(golds) > 1 and len(words) == len(golds) and all(map(NAMES.fullmatch, [*golds, *words])):
+        text = text if SEPARATOR.search(text) else ",".join(words)
     whole = sorted((gold for gold in golds if SEPARATOR.search(gold)), key=len, reverse=True)
     kept = "|".join(rf"(?<!\w){re.escape(gold)}(?!\w)" for gold in whole) or r"(?!)"
     text += ", ..." if endless else ""

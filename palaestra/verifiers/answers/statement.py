@@ -103,6 +103,13 @@ REASON = re.compile(
 EXCLUDED = re.compile(
     r",?\s+(?:and\s+)?not\s+(?:the\s+|an?\s+)?(?P<other>[^,;:.!?]{1,60})[.!]*$", re.IGNORECASE
 )
+# when something was done, behind who did it: painted by him between 1508 and 1512
+DATED = re.compile(
+    r",?\s+(?:in|between|from|around|during|on|since)\s+(?:[A-Z][a-z]+ )?(?:the )?[0-9]{1,4}s?\b[\w\s,–-]{0,30}[.!]*$"
+)
+AUXILIARY = re.compile(
+    r"\b(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\s*$", re.IGNORECASE
+)
 YEARS = re.compile(
     r"\s*\((?:born |b\. |c\. |ca\. )?[0-9]{3,4}(?:\s*[-–—]\s*(?:[0-9]{2,4}|present)?)?\)"
 )
@@ -225,7 +232,16 @@ def plain_sentence(sentence: str, gold: str) -> str:
     sentence = OPENING.sub("", sentence.strip().strip("*_ "), count=1)
     if (reason := REASON.search(sentence)) and reason.start():
         sentence = sentence[: reason.start()]
+    dated = DATED.search(sentence)
+    if dated and dated.start() and not any(map(str.isdigit, gold)) and gold != "\0":
+        sentence = sentence[: dated.start()]
     excluded = EXCLUDED.search(sentence)
-    if excluded and excluded.start() and gold.casefold() not in excluded["other"].casefold():
+    denied = excluded and AUXILIARY.search(sentence[: excluded.start()])
+    if (
+        excluded
+        and not denied
+        and excluded.start()
+        and gold.casefold() not in excluded["other"].casefold()
+    ):
         sentence = sentence[: excluded.start()]
     return sentence

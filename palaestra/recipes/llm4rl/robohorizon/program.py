@@ -123,7 +123,7 @@ class RewardStages:
     async def run(self, ctx: pl.Context) -> pl.Result:
         key: pl.Key = ("robohorizon", ctx.seed)
         # before anybody is asked, and before arms that do not need it are trained
-        shown = read_demonstrations(self.demos, self.sim) if self.demos else None
+        demonstrations = read_demonstrations(self.demos, self.sim) if self.demos else None
         start = self.learner.start(self.sim, key).act
         games = pl.control.play_games(self.sim, start, SAMPLE, (*key, "sample"))
         words = words_of(self.sim, games)
@@ -132,7 +132,7 @@ class RewardStages:
                 known = ", ".join(words.declared)
                 raise pl.UserError(f"{role}={name}: there is no such quantity; there are {known}")
         written = None if self.rewards == "none" else await StageWriting(self, ctx, words).run()
-        training = StageTraining(program=self, ctx=ctx, words=words, key=key, shown=shown)
+        training = StageTraining(program=self, ctx=ctx, words=words, key=key, shown=demonstrations)
         results = await pl.control.compare_arms(ctx, training.arms(written))
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         own = results["guide"]

@@ -127,11 +127,12 @@ class WriteSearchQuestions:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         world = ctx.bench.world
-        if not isinstance(world, pl.worlds.Search):
+        if not isinstance(world, pl.worlds.Search) or not isinstance(world.index, pl.services.BM25):
             raise pl.UserError(
                 "asearcher writes questions about documents: --docs FOLDER, or --task wiki-far"
             )
-        pages = {name: " ".join(t for _, t in part) for name, part in world.index.pages.items()}
+        index = world.index
+        pages = {name: " ".join(t for _, t in part) for name, part in index.pages.items()}
         order = pl.rng_of(ctx.key("seeds")).permutation(len(pages)).tolist()
         names = [list(pages)[order[i % len(order)]] for i in range(self.seeds)]
         records = list[dict[str, Any]]()
@@ -145,7 +146,7 @@ class WriteSearchQuestions:
         files = {
             "questions": [*({**r, "split": "train"} if own else r for r in kept), *own],
             "dropped": [r for r in records if r["dropped"]],
-            "documents": [{"id": name, "text": text} for name, text in world.index.docs],
+            "documents": [{"id": name, "text": text} for name, text in index.docs],
         }
         for name, rows in files.items():
             text = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
@@ -201,7 +202,9 @@ class QuestionAgent:
         world: pl.worlds.Search,
         pages: Mapping[str, str],
     ) -> None:
+        assert isinstance(world.index, pl.services.BM25)
         self.ctx, self.how, self.world, self.pages = ctx, how, world, pages
+        self.index = world.index
 
     async def write(self, number: int, seed: str) -> dict[str, Any]:
         """The record of a seed document."""
@@ -303,7 +306,7 @@ class QuestionAgent:
         """The document that says most of an entity of the question, of those not used; "" = none does."""
         if not same_text(entity, draft.question) or same_text(draft.answer, entity):
             return ""
-        hits = self.world.index.search(entity, SEARCHED)
+        hits = self.index.search(entity, SEARCHED)
         pages = (pl.services.document_of(name) for name, _, _ in hits)
         others = (x for x in pages if x not in draft.documents)
         return next((x for x in others if same_text(entity, self.pages[x])), "")
