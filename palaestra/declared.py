@@ -203,6 +203,7 @@ COMMON_COLUMNS = {
         ("asked", object, "what the answer is judged for"),
         ("concepts", tuple, "the concepts that the problem is about"),
         ("program", str, "Python that prints the answer"),
+        ("cut_texts", tuple, "the columns of recorded text that have lost their end"),
         ("database", str, "the path of the sqlite file that queries are run on"),
         (
             "written_columns",

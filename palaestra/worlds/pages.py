@@ -47,7 +47,7 @@ class PageState(SearchState):
 @declare(
     facts=(
         ("opens", int, "pages that were asked for"),
-        ("opened", tuple, "pages of which a part was shown, in order, a name for each part"),
+        ("pages_opened", tuple, "pages of which a part was shown, in order, a name for each part"),
         "tools_used",
     )
 )
@@ -57,7 +57,7 @@ class PageSearch(Search):
     front of each passage that was found.
 
     The name of a page shows its first part, or the one behind that which was shown last; the name of a
-    passage, FILE#N, shows the part that it stands in. Facts beside those of `Search`: "opens", "opened" and
+    passage, FILE#N, shows the part that it stands in. Facts beside those of `Search`: "opens", "pages_opened" and
     "tools_used"; "found" and "gains" have the passages of opened parts too, "calls" counts searches alone.
 
     Args:
@@ -173,6 +173,6 @@ class PageSearch(Search):
             "tool_calls": told["tool_calls"] + state.openings,
             "tool_errors": told["tool_errors"] + state.outcomes.count("unknown"),
             "opens": state.openings,
-            "opened": tuple(page for page, _ in state.opened),
+            "pages_opened": tuple(page for page, _ in state.opened),
             "tools_used": tuple(name for name, is_used in used.items() if is_used),
         }

@@ -54,7 +54,7 @@ def test_openings_are_counted_apart_and_have_their_own_limit():
     end = last(q("bako boss"), o("tiru.md"), o("nowhere"), o("tiru.md"), q("host"), a("mema"), world=world)
     facts = end.facts
     assert facts["outcomes"] == ("found", "opened", "unknown", "over", "over", "answer")
-    assert (facts["calls"], facts["opens"], facts["opened"]) == (1, 2, ("tiru.md",))
+    assert (facts["calls"], facts["opens"], facts["pages_opened"]) == (1, 2, ("tiru.md",))
     assert (facts["tool_calls"], facts["tool_errors"], facts["tool_malformed"]) == (5, 3, 0)
     assert facts["executed"] == (True, True, False, False, False, True) and facts["correct"]
     assert facts["found"][1] == ("tiru.md",) and facts["tools_used"] == ("search", "open")

@@ -44,8 +44,8 @@ class Elsewhere:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world = ctx.bench.world
-        if not isinstance(world, pl.worlds.Search):
-            raise pl.UserError(f"{ctx.bench.name} is no world of searches")
+        if not isinstance(world, pl.worlds.Search) or not isinstance(world.index, pl.services.BM25):
+            raise pl.UserError(f"{ctx.bench.name} is no world of searches in documents")
         other: pl.World = (
             RetrievedFirst(replace(world, turns=2))
             if self.where == "retrieved"

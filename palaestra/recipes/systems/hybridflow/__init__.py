@@ -33,7 +33,7 @@ each process reads the model; in training, the weights go to the rollout process
 from typing import Literal
 
 import palaestra as pl
-from palaestra.recipes.systems.hybridflow.safe import TooLong, safe_rlhf
+from palaestra.recipes.systems.hybridflow.safe import LongAnswer, safe_rlhf
 
 CARD = pl.Card(
     title="HybridFlow (verl): hybrid controller, resharding",
@@ -86,7 +86,7 @@ class HybridEngine:
     prompts: int
     cluster: pl.Cluster | None = None
     algorithm: Algorithm = "ppo"
-    cost: pl.RewardFn = TooLong()
+    cost: pl.RewardFn = LongAnswer()
     limit: float = 0.0
 
     async def run(self, ctx: pl.Context) -> pl.Result:
@@ -214,4 +214,4 @@ def build(
     pl.planning.generation_slots("grouped", layout, *generate)  # refuses what does not divide
     cluster = pl.Cluster(workers=workers, judges=judges) if workers else None
     given = (train, generate, nodes, decoder, prompts, cluster, algorithm)
-    return HybridEngine(*given, cost=cost or TooLong(), limit=limit)
+    return HybridEngine(*given, cost=cost or LongAnswer(), limit=limit)
