@@ -112,6 +112,19 @@ def own_command(
     return " ".join([*words, *(["--model DIR"] if needs.policy else [])])
 
 
+def needs_in_short(needs: Requirements, arguments: Mapping[str, Any]) -> str:
+    """Columns, models and places in one line; in brackets what the method does without."""
+    columns = [(c.name, not c.otherwise and not c.or_else) for c in columns_of(needs, arguments)]
+    others: list[tuple[str, NeededModel | NeededPlace]] = [
+        *((m.role, m) for m in needs.models),
+        *((" or ".join((p.kind, *p.also)), p) for p in needs.places),
+    ]
+    held = [(x, is_required(need, arguments)) for x, need in others if holds(need.when, arguments)]
+    told = [name if required else f"({name})" for name, required in (*columns, *held)]
+    least = [f"{n} {what} or more" for what, n in needs.least.items()]
+    return ", ".join(dict.fromkeys([*told, *least]))
+
+
 def lines(
     method: str, needs: Requirements, arguments: Mapping[str, Any], verb: str = "train"
 ) -> Iterator[str]:

@@ -41,7 +41,7 @@ NAV: Mapping[str, tuple[str, ...]] = {  # files, or folders that end in /
         "reference/python/", "docs/parts.md", "docs/versions.md", "CHANGELOG.md",
     ),
     "Explanation": (
-        "docs/ledger.md", "docs/what-holds.md", "docs/curricula.md", "docs/atlas.md", "docs/exact.md",
+        "docs/ledger.md", "docs/grades.md", "docs/what-holds.md", "docs/curricula.md", "docs/atlas.md", "docs/exact.md",
         "docs/runs.md", "docs/speed.md",
         "docs/surveys/",
     ),
