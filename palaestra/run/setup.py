@@ -72,7 +72,7 @@ def context(
         check_needs(settings, bench, given)
     lora = lora_of(settings)
     model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
-    model.recompute = settings.recompute
+    model.recompute, model.offload = settings.recompute, settings.activation_offloading
     select.check(settings.engine, model)
     ctx = RunContext(
         bench=bench,
