@@ -74,7 +74,7 @@ ASKED_PAID: dict[tuple[str, str], str] = {}
 
 def score(verifier, answer, response, options, question=""):
     fields = {"options": options.split("|")} if options else {}
-    if question and verifier in ("exact", "number", "math", "choice"):
+    if question and verifier != "json":
         fields["prompt"] = question.replace("↵", "\n")
     gold = json.loads(answer) if verifier in ("set", "list") else answer
     return get_verifier(verifier)(response.replace("↵", "\n"), gold, **fields).score

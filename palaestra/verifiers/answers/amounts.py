@@ -175,6 +175,7 @@ def bare(word: str) -> str:
 def words_of(text: str) -> frozenset[str]:
     """The things a question names, in the singular: what its answer may count."""
     words = re.findall(r"[^\W\d_]{3,}", text[-20_000:].casefold())
+    words += [w.casefold() for w in re.findall(r"\b[A-Z]{2}\b", text[-20_000:])]  # XP
     return frozenset(singular(w) for w in words if w not in CHANGES)
 
 

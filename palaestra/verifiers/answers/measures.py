@@ -71,6 +71,7 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
 
 def read_unit(text: str) -> tuple[Fraction, Dimension] | None:
     """The size and dimension of a unit, `km/h` or `kJ mol^-1`; None of a text that is none."""
+    text = re.sub(r"\\(?:Omega|ohm)(?![a-z])", "Ω", re.sub(r"\\mu(?![a-z])", "µ", text))
     text = re.sub(r"\^\s*\{\s*([-−]?[0-9])\s*\}", r"^\1", text)
     text = re.sub(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}", r" \1 ", text)
     text = (
@@ -137,6 +138,16 @@ def known_unit(word: str) -> tuple[str, Fraction] | None:
     if found is None and name in ("feet", "foot", "inch", "day", "days"):
         found = table[NAMES.get(name, name.rstrip("s"))]
     return found
+
+
+def halves(text: str) -> str:
+    """A text with halves of a unit as numbers: half an hour, an hour and a half, 2 hours and a half."""
+    one = lambda match: f"1.5 {match[1]}" if known_unit(match[1]) else match[0]
+    half = lambda match: f"0.5 {match[1]}" if known_unit(match[1]) else match[0]
+    more = lambda match: f"{match[1]}.5 {match[2]}" if known_unit(match[2]) else match[0]
+    text = re.sub(r"\b([0-9]+)\s+(\w+) and a half\b", more, text, flags=re.IGNORECASE)
+    text = re.sub(r"\b(?:an?|one)\s+(\w+) and a half\b", one, text, flags=re.IGNORECASE)
+    return re.sub(r"\bhalf an?\s+(\w+)\b", half, text, flags=re.IGNORECASE)
 
 
 def read_measure(text: str) -> tuple[Fraction, Dimension] | None:

@@ -41,7 +41,9 @@ from palaestra.verifiers.base import (
 )
 from palaestra.verifiers.maths.text import (
     AND,
+    INEQUALITY,
     WHERE,
+    WITHIN,
     as_interval,
     as_point,
     as_vector,
@@ -254,6 +256,8 @@ class Math:
         """Of a reference that is no bare number."""
         stated, gold = as_point(stated, gold), as_point(gold, stated)
         known = words_of(prompt)
+        if INEQUALITY.fullmatch(gold.strip()) or WITHIN.fullmatch(gold):
+            stated, gold = (as_interval(text, "(0, \\infty)") for text in (stated, gold))
         stated = name_constants(as_interval(stated, gold, prompt), gold)
         stated, gold = expand_signs(stated), expand_signs(gold)
         stated, gold = (AND.sub(",", text) if is_listing(gold) else text for text in (stated, gold))
