@@ -71,7 +71,8 @@ total totals answer result value values amount amounts number numbers count coun
 height depth area perimeter volume distance radius diameter circumference age score price cost
 profit loss income salary wage fee tax discount change balance debt budget rate speed pace
 probability chance odds percentage share temperature weight mass time duration period population
-size capacity order degree rank dimension maximum minimum max min mean average median mode range sum
+size altitude elevation force pressure voltage current energy power density concentration dose
+capacity order degree rank dimension maximum minimum max min mean average median mode range sum
 difference product quotient remainder ratio grand consist consists consisting out made full
 """)
 # names of operations and functions, which a colon makes the name of a result: `sum of 7`, `sum: 7`

@@ -54,7 +54,8 @@ NEGATIVE_QUESTION = re.compile(
 )
 FOREIGN_COPULA = re.compile(
     r"(?:(?P<subject>[^.;:!?\n=,]{1,160}?)\s+)?"
-    r"(?:c['’]est|est|es|ist|è|é|sind|son|sont|sono|fue|war|était|heißt|lautet|(?:a été|fue|è stat[oa]) \w+ (?:par|por|da))\s+(?P<body>\S.*)",
+    r"(?:(?:a été|fue|è stat[oa]) \w+ (?:par|por|da)|c['’]est|est|es|ist|è|é|sind|son|sont|sono|fue|war|était|heißt|lautet)"
+    r"\s+(?P<body>\S.*)",
     re.IGNORECASE | re.DOTALL,
 )
 USES = re.compile(

@@ -37,9 +37,11 @@ OTHERS: Mapping[str, tuple[str, Fraction]] = {
     "lb": ("oz", Fraction(16)), "oz": ("oz", Fraction(1)), "°C": ("°C", Fraction(1)),
     "°F": ("°F", Fraction(1)), "°": ("°", Fraction(1)), "rad": ("rad", Fraction(1)),
     "bar": ("bar", Fraction(1)), "atm": ("atm", Fraction(1)), "beat": ("beat", Fraction(1)),
-    "month": ("month", Fraction(1)), "year": ("month", Fraction(12)),
+    "ha": ("ha", Fraction(1)), "acre": ("acre", Fraction(1)), "parsec": ("parsec", Fraction(1)),
+    "ly": ("ly", Fraction(1)), "month": ("month", Fraction(1)), "year": ("month", Fraction(12)),
 }  # fmt: skip
 NAMES = {
+    "hectare": "ha", "pc": "parsec", "lightyear": "ly",
     "minute": "min", "minuto": "min", "hour": "h", "hr": "h", "heure": "h", "stunde": "h", "hora": "h", "sec": "s",
     "stunden": "h", "minuten": "min", "sekunden": "s", "tonne": "t", "mile": "mi", "foot": "ft", "feet": "ft",
     "inch": "in", "inche": "in", "yard": "yd", "pound": "lb", "ounce": "oz", "celsius": "°C",
@@ -84,6 +86,7 @@ def read_unit(text: str) -> tuple[Fraction, Dimension] | None:
     )
     text = re.sub(r"(?:degrees?|°)\s*(C|F)\b", r"°\1", text, flags=re.IGNORECASE)
     text = re.sub(r"\b(?:square|sq\.?)\s+(\w+)", r"\1^2", text)
+    text = re.sub(r"\blight[- ]year", "lightyear", text, flags=re.IGNORECASE)
     text = re.sub(r"\bcubic\s+(\w+)", r"\1^3", text)
     text = re.sub(r"^\s*([nµm]?)M\s*$", r"\1mol/L", text)  # molar
     text = re.sub(r"\bper\b|\bpro\b|\bpar\b|\bpor\b", "/", text).strip()

@@ -172,6 +172,7 @@ def states_value(text: str, gold: str, prompt: str = "") -> bool:
     rest = sentence
     for value in reversed(values):
         rest = rest[: value.start] + " \0 " + rest[value.end :]
+    rest = re.sub(r"[0-9][0-9.,]*", lambda m: "" if m[0].rstrip(".,") in prompt else m[0], rest)
     if re.search(r"[0-9?<>≠≤≥]|\bor\b", rest) or UNCERTAIN.search(rest) or DENIALS.search(rest):
         return False
     before, behind = rest.split("\0")[0].split(), rest.split("\0")[-1].strip()
@@ -221,8 +222,10 @@ def contradicts(sentence: str, prompt: str) -> bool:
         }
         for text in (prompt, sentence)
     ]
-    if len(periods[0]) == 1 and periods[1] and periods[0].isdisjoint(periods[1]):
+    if periods[0] and periods[1] and periods[0].isdisjoint(periods[1]):
         return True  # a day, where it asks for a week
+    if in_another_unit(sentence, prompt):
+        return True
     names = lambda pattern, text: re.search(rf"\b(?:{pattern})\b", text, re.IGNORECASE) is not None
     for pair in OPPOSITES:
         for asked, said in (pair, pair[::-1]):
@@ -232,6 +235,19 @@ def contradicts(sentence: str, prompt: str) -> bool:
     return False
 
 
+def in_another_unit(sentence: str, prompt: str) -> bool:
+    """Whether a sentence gives its one number in another unit than the one that the question names."""
+    asked = [read_unit(m[1]) for m in ASKED_IN.finditer(prompt)]
+    numbers = list(re.finditer(r"[0-9][0-9.,]*", sentence))
+    if len(asked) != 1 or asked[0] is None or len(numbers) != 1:
+        return False
+    words = re.split(r"[.,;!?)]", sentence[numbers[0].end() :])[0].split()[:3]
+    units = [read_unit(" ".join(words[:n])) for n in range(len(words), 0, -1)]
+    given = next((unit for unit in units if unit is not None), None)
+    return given is not None and given != asked[0]
+
+
+ASKED_IN = re.compile(r"\bin ([a-z]{4,}(?: (?:per [a-z]+|years?|squared))?)\b")
 Reader = Callable[[str], Sequence[Value]]
 
 
