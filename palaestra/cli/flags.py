@@ -320,7 +320,8 @@ def reproduce(parser: FlagParser) -> None:
         type=share,
         default=(1, 1),
         metavar="K/N",
-        help="with --check: run the K-th of N shares of the canaries; 0/1 = none",
+        help="with --check: run the K-th of N shares of the canaries; 0/1 = none; with --again: of the "
+        "arms of all published results",
     )
     add("--record", action="store_true", help="record the canaries again")
     add("--fresh", action="store_true", help="run a third block of seeds for a published result")
@@ -364,8 +365,8 @@ def atlas(parser: FlagParser) -> None:
 
 
 BENCHES = (
-    "step", "engine", "drafts", "formats", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "episodes",
-    "verifiers", "control", "learners", "view", "gpu",
+    "step", "engine", "drafts", "formats", "company", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook",
+    "episodes", "verifiers", "control", "learners", "view", "gpu",
 )  # fmt: skip
 
 

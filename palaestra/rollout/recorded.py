@@ -308,13 +308,13 @@ class Recorded:
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
         named, tools = self._named(task), await tools_of_task(ctx.bench.world, task)
-        judged = len(named) == 1
+        is_judged = len(named) == 1
         episodes = (
             self.episode(ctx, task, _field(task, name), tools, column=name, reward=reward)
             for name, reward in named
         )
         gap = task.meta.get("gap")
-        facts = {"gap": float(gap)} if isinstance(gap, int | float) and not judged else {}
+        facts = {"gap": float(gap)} if isinstance(gap, int | float) and not is_judged else {}
         pair = (replace(e, facts={**e.facts, **facts}) for e in episodes)
         return replace(group, episodes=(*group.episodes, *pair))
 

@@ -116,7 +116,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             if log is not None:
                 save_rollouts(ctx, state["step"])
             answer = ask_on_step(recipe, ctx, log, state, record)
-            recipe, record = with_set(own, state), record | answer.log
+            recipe, record = with_set(own, state), {**record, **answer.log}
             if log is not None and ctx.talk and not announced:
                 ctx.say(describe_sizes(ctx, None if plan.tokens else steps))
                 announced = True

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from palaestra import values
 from palaestra.abilities import ChecksGold, split_size, tools_of
 from palaestra.errors import Fault, TooLong, UserError
+from palaestra.method import Recipe
 from palaestra.rollout.player import shown_tools
 from palaestra.rollout.recorded import Demonstrate, Recorded
 from palaestra.store.checkpoint import write_atomic
@@ -83,7 +84,7 @@ def check_records(
         )
 
 
-async def check_recorded(recipe: Any, ctx: RunContext) -> None:
+async def check_recorded(recipe: Recipe, ctx: RunContext) -> None:
     """What a recipe imitates or compares must be there, and fit into the model's context.
 
     Raises:
@@ -101,11 +102,11 @@ async def check_recorded(recipe: Any, ctx: RunContext) -> None:
     def check(part: Demonstrate | Recorded, task: Task, column: str) -> None:
         """Raises UserError for a text that does not fit."""
         # a token is at least a byte, so what is short fits
-        shown, text = tools or described_tools(task), dict(part.texts(task))[column]
-        said = [text, *(m["content"] for m in task.meta.get(f"{column}_before") or ())]
-        size = size_of(task, shown) + sum(len(x.encode()) for x in said)
+        schemas, text = tools or described_tools(task), dict(part.texts(task))[column]
+        texts = [text, *(m["content"] for m in task.meta.get(f"{column}_before") or ())]
+        size = size_of(task, schemas) + sum(len(x.encode()) for x in texts)
         if size >= shortest:
-            part.episode(ctx, task, text, shown, column=column)
+            part.episode(ctx, task, text, schemas, column=column)
 
     for split, i, task in each_task(ctx, splits):
         try:
@@ -132,8 +133,8 @@ def _raises_nothing(check: Callable[[Task, str], None], column: str, task: Task)
 
 def size_of(task: Task, tools: tuple[ToolSchema, ...]) -> int:
     """Bytes of a prompt, with what describes the tools."""
-    shown = [x for t in tools for x in (t.name, t.description, t.parameters)]
-    return sum(len(text.encode()) for text in (*shown, *(m.content for m in task.prompt)))
+    texts = [x for t in tools for x in (t.name, t.description, t.parameters)]
+    return sum(len(text.encode()) for text in (*texts, *(m.content for m in task.prompt)))
 
 
 class PromptCheck:
@@ -141,7 +142,7 @@ class PromptCheck:
 
     def __init__(self, ctx: RunContext, tools: tuple[ToolSchema, ...]):
         self.model, self.dialect = ctx.model("policy"), ctx.engine().dialect
-        self.tools, self.shown = tools, ctx.bench.dialect
+        self.tools, self.dialect = tools, ctx.bench.dialect
         tasks = file_tasks(ctx)
         self.limit = 0 if tasks is None else tasks.longest
         self.answer = ctx.bench.max_tokens
@@ -197,7 +198,7 @@ class PromptCheck:
 
     def tokens(self, task: Task) -> int:
         tools = self.tools or described_tools(task)
-        prompt, left = shown_tools(task.prompt, tools, self.shown, first=True)
+        prompt, left = shown_tools(task.prompt, tools, self.dialect, first=True)
         heard = self.dialect.extend(prompt, first=True, closed=False, tools=left)
         return sum(len(p.ids) for p in heard)
 

@@ -328,8 +328,8 @@ def scan(
             continue
         rows.append(i)
         beside = (str(task.meta.get(column, "")) for column in shown)
-        said = (x for m in task.prompt for x in (m.role, m.content, *digests((m,))))
-        prompts.append(seed_of(("prompt", *said, *beside)))
+        words = (x for m in task.prompt for x in (m.role, m.content, *digests((m,))))
+        prompts.append(seed_of(("prompt", *words, *beside)))
         pictures.append(seed_of(("pictures", *d)) if (d := digests(task.prompt)) else prompts[-1])
         ids.append(seed_of((task.id,)))
         splits.append(split)
@@ -360,8 +360,8 @@ def scan(
             lambda i: task_of(converted, rows[i], answers=answers),
         ),
     )
-    said = (choices, bool(answered[0]), notes, tuple(faults.reasons))
-    return Scan(converted, row_N, prompt_N, picture_N, split_N, *said)
+    findings = (choices, bool(answered[0]), notes, tuple(faults.reasons))
+    return Scan(converted, row_N, prompt_N, picture_N, split_N, *findings)
 
 
 def _check_unique(records: Converted, id_N: np.ndarray, row_N: np.ndarray) -> None:

@@ -100,7 +100,9 @@ def run_until(run: RunFolder, step: int) -> RunFolder:
     begun = not run.summary or end_of(run.summary, "before")
     return replace(
         run,
-        summary={k: run.summary[k] for k in ("seed", "caveat", "changed", "set") if k in run.summary},
+        summary={
+            k: run.summary[k] for k in ("seed", "caveat", "changed", "set") if k in run.summary
+        },
         steps=[r for r in run.steps if r["step"] <= step],
         evaluations=[e for e in run.evaluations if e[0] == step or (e[0] == 0 and begun)],
     )

@@ -328,8 +328,8 @@ def remarks(run: RunFolder) -> list[str]:
         for name in ("truncated", "groups_mixed")
     )
     before, after = ends(run)
-    judged = run.of in ("accuracy", "reward")
-    if judged and before and after and has_risen(run) and difference(before, after).low <= 0:
+    is_share = run.of in ("accuracy", "reward")
+    if is_share and before and after and has_risen(run) and difference(before, after).low <= 0:
         remark_lines.append(
             f"The training reward rose and the {HELD_OUT[run.of]} did not: the rise may come "
             "from these problems only, or from sampling less widely."
