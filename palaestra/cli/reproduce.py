@@ -183,7 +183,9 @@ def spot(arguments: argparse.Namespace) -> dict[str, Any]:
     """The first seed of a share of all published arms with today's code, or of those of some methods.
     The program ends with status 1 where one gives a number that no processor explains.
     """
-    asked = [results.name_of(m) for m in arguments.methods] or [n for n in published() if "@" not in n]
+    asked = [results.name_of(m) for m in arguments.methods] or [
+        n for n in published() if "@" not in n
+    ]
     with stoppable(lambda: go_on(arguments.command)), Headway("spot check") as headway:
         report = spot_check(
             asked,

@@ -174,7 +174,9 @@ def spot_check(
         share: (k, n): every n-th arm of all, from the k-th.
     """
     results, left_out = repeatable(methods)
-    every = [(n, a) for n, r in results.items() for a in r["arms"] if a in experiment_of(n).every_arm]
+    every = [
+        (n, a) for n, r in results.items() for a in r["arms"] if a in experiment_of(n).every_arm
+    ]
     asked = every[share[0] - 1 :: share[1]] if share[0] else []
     other, wrong = dict[str, str](), list[str]()
     for name in dict.fromkeys(n for n, _ in asked):
