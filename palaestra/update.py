@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -501,6 +501,7 @@ class Cycle:
     on: tuple[int, ...] = (0, 1, 2)
     warmup: int = 0
     warms: bool = False
+    clock: ClassVar[str] = "warmup"
 
     def __call__(
         self, ctx: Context, name: str, learner: Learns, batch: Batch, state: State

@@ -20,7 +20,7 @@ metrics is how far an agent's pay is from its own reward on average.
 import asyncio
 import re
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import palaestra as pl
 
@@ -72,6 +72,7 @@ class TakesTurns:
     """0 for `every` steps, 1 for the next `every`, and so on; `every` 0 = always 0."""
 
     every: int = 5
+    clock: ClassVar[str] = "every"
 
     def at(self, step: int) -> float:
         return float(step // self.every % 2) if self.every > 0 else 0.0

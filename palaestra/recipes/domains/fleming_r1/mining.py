@@ -3,6 +3,7 @@ solves."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -70,6 +71,7 @@ class FailureMix:
     base: bool = False
     mine: bool = True
     checker: pl.Source | None = None
+    clock: ClassVar[str] = "every"
 
     async def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
