@@ -34,7 +34,7 @@ class Stored:
 
 
 @dataclass
-class Moved:
+class MovedTensor:
     """What was moved in a forward pass."""
 
     tensors: int = 0
@@ -42,10 +42,10 @@ class Moved:
 
 
 @contextmanager
-def offloading(weights: Iterable[Tensor]) -> Generator[Moved]:
+def offloading(weights: Iterable[Tensor]) -> Generator[MovedTensor]:
     """Inside, what operators keep for the backward pass is moved away, but for these weights."""
     own = {w.untyped_storage().data_ptr() for w in weights}
-    moved, files = Moved(), list[IO[bytes]]()
+    moved, files = MovedTensor(), list[IO[bytes]]()
 
     def scratch() -> IO[bytes]:
         if not files:  # it lives as long as a tensor that is in it
