@@ -1,81 +1,16 @@
-"""Multi-Agent Evolve: one model proposes questions, solves them and judges both, and learns from its own
-verdicts in all three roles. No answer of the data is read.
-
-For each problem that is drawn, the reference:
-
-    the proposer writes a question, with probability `inspired` after reading the reference, else from nothing
-    the judge rates it,        V_Q in [0, 1]
-    V_Q >= 0.7: the question is kept, and the solver answers it `n` times; else it answers the reference
-    the judge rates every answer, V_A in [0, 1]
-
-    R_proposer = (V_Q + D + F) / 3,   D = 1 - mean V_A, and 0 where the question is not kept
-    R_solver   = (V_A + F) / 2,       R_judge = F
-    A = (R - mean of the role in the batch) / std of the role in the batch,    PPO's clipping, no KL
-
-F is the form: 1 where the role's tags stand there once, 0.5 where in several pairs, else 0; of a solver
-without tags to write, whether it states an answer. A score s from 1 to 10 is (s - 1) / 9. A rating that
-cannot be read, or that failed, is 0.5; a reply without a question earns its proposer 0. `difficulty`
-"threshold" pays D = 1 where mean V_A < 0.7, else 0, as the released code may (arXiv:2510.23595;
-ulab-uiuc/multi-agent-evolve-clean: reward_managers.py).
-
-Kept questions go into a store of 10,000, which is part of the checkpoint. With probability `stored` a
-reference is one of them, else the next problem of the data. The judge is paid for form alone, so nothing
-ties its ratings to the truth. Where the solver answered a problem of the data that has an answer,
-"part/truth" is the share of right answers and "part/agreement" that of ratings (>= 0.5) that agree with it:
-stop where it falls. Ratings that cannot be read are left out there; "part/unread" is the share of questions
-and ratings that cannot be read.
-"""
+"""The roles that one model plays, and what each is paid."""
 
 import asyncio
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 import palaestra as pl
 
-CARD = pl.Card(
-    title="Multi-Agent Evolve: proposer, solver, judge",
-    paper="arXiv:2510.23595",
-    claim="A model that proposes, solves and judges questions of its own improves without answers written by "
-    "people.",
-    source="abstract, released code (ulab-uiuc/multi-agent-evolve-clean: reward_managers.py, scripts/selfplay) "
-    "and a public review",
-    size=pl.Size(
-        setting="Qwen2.5-3B-Instruct, batch 16, mini-batch 8, 5 answers a question, temperature 1, lr 1e-6",
-        model="qwen2.5-3b",
-        prompts=16,
-        lr=1e-6,
-    ),
-    needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(
-                pl.needs.ANSWER,
-                meaning="the right answer, which trains nothing and audits the judge (part/agreement)",
-                otherwise="the judge is not audited",
-            ),
-        ),
-        shows="role_shift",
-        off={"apart": False},
-        own={"schedule.prompts": 3, "collect.n": 2, "max_tokens": 12},
-    ),
-    use="It helps an instruct model that judges better than it solves, where questions are many and answers are "
-    "not written; a judge that guesses teaches nothing, so look at part/agreement where it is logged.",
-    lacks=(
-        "The judge is no better than its start: it is trained for form alone, as in the paper.",
-        "The built-in model's ratings are nearly coins, so its run shows the roles at work and no gain: 20 steps "
-        "moved held-out accuracy from 20.9% to 19.5% (512 problems, one seed, within its error).",
-        "Where every question is kept, as in that run, no problem of the data is answered and the judge is not "
-        "audited.",
-        "Solver and judge answer the question of the step, not a uniform mixture of the store.",
-        "Kept questions are compared by their text alone, so near duplicates stay in the store.",
-    ),
-    grade="B",
-)
 ROLES = ("proposer", "solver", "judge")
 KEPT, NEUTRAL, MOST = (
     0.7,
@@ -141,8 +76,8 @@ class TaggedRoles:
         return f"{asked}{wish} Write a score from 1 (no) to 10 (yes) as <score>5</score>."
 
     def rating(self, reply: str, of_answer: bool) -> tuple[float | None, float]:
-        said = re.match(r"[\s*_]*(\d+(?:\.\d+)?)", tag_text(reply, "score") or "")
-        return rating(float(said[1])) if said else None, tag_form(reply, "score")
+        number = re.match(r"[\s*_]*(\d+(?:\.\d+)?)", tag_text(reply, "score") or "")
+        return rating(float(number[1])) if number else None, tag_form(reply, "score")
 
     def solution(self, reply: str, task: pl.Task) -> float:
         if task.instruction:
@@ -169,10 +104,10 @@ class TaughtRoles:
         return question if answer is None else f"judge:\n{question}\n{answer}"
 
     def rating(self, reply: str, of_answer: bool) -> tuple[float | None, float]:
-        said = pl.tasks.final_answer(reply)
+        answer = pl.tasks.final_answer(reply)
         if not of_answer:
-            return (None, 0.0) if said is None else (float(said != "?"), 1.0)
-        verdict = {"right": 1.0, "wrong": 0.0}.get(said or "")
+            return (None, 0.0) if answer is None else (float(answer != "?"), 1.0)
+        verdict = {"right": 1.0, "wrong": 0.0}.get(answer or "")
         return verdict, float(verdict is not None)
 
     def solution(self, reply: str, task: pl.Task) -> float:
@@ -221,8 +156,8 @@ class PlayRoles:
         question, wrote = form.question(reply_of(proposer))
         quality, judges = 0.0, list[pl.Episode]()
         if question is not None:
-            said, judge = await self._rate(ctx, (*key, 1), task, question, None)
-            quality = NEUTRAL if said is None else said
+            score, judge = await self._rate(ctx, (*key, 1), task, question, None)
+            quality = NEUTRAL if score is None else score
             judges.append(judge)
         kept = question is not None and (quality >= KEPT or not self.filtered)
         solved = own_task(task, question) if kept and question is not None else task
@@ -254,10 +189,10 @@ class PlayRoles:
 
     async def _act(self, ctx: pl.Context, key: pl.Key, task: pl.Task, content: str) -> pl.Episode:
         """A reply of the model to a message of a role, not paid yet."""
-        said = (pl.Message(role="user", content=content.replace(pl.PICTURE_MARK, "")),)
-        asked = pl.Task(id=task.id, prompt=said, domain=task.domain)
+        prompt = (pl.Message(role="user", content=content.replace(pl.PICTURE_MARK, "")),)
+        asked = pl.Task(id=task.id, prompt=prompt, domain=task.domain)
         (e,) = (await pl.Sample(n=1)(ctx, key, pl.Group(task=asked))).episodes
-        return replace(e, prompt=said)
+        return replace(e, prompt=prompt)
 
     async def _rate(
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, question: str, answer: str | None
@@ -300,15 +235,15 @@ class PlayRoles:
         return replace(paid, facts={**paid.facts, "kept_question": question}) if kept else paid
 
     def _paid_solver(
-        self, e: pl.Episode, said: float | None, task: pl.Task, truth: bool | None
+        self, e: pl.Episode, score: float | None, task: pl.Task, truth: bool | None
     ) -> pl.Episode:
         """An answer by its rating; one that cannot be read is neutral, and agrees with nothing."""
-        form, rate = self.form.solution(reply_of(e), task), NEUTRAL if said is None else said
+        form, rate = self.form.solution(reply_of(e), task), NEUTRAL if score is None else score
         parts = {"rating": rate}
         if truth is not None:
             parts["truth"] = float(truth)
-            if said is not None:
-                parts["agreement"] = float((said >= 0.5) == truth)
+            if score is not None:
+                parts["agreement"] = float((score >= 0.5) == truth)
         return as_role(e, "solver", (rate + form) / 2, parts)
 
     def first_step_note(self, groups: pl.Groups) -> str:
@@ -316,11 +251,11 @@ class PlayRoles:
         parts = [e.reward.parts for g in groups for e in g.valid if e.reward]
         what = {"proposer": "no question", "judge": "no rating"}
         by_role = {r: [p["unread"] for p in parts if f"pay of {r}" in p] for r in what}
-        told = [what[r] for r, unread in by_role.items() if unread and all(unread)]
-        if not told:
+        unread_roles = [what[r] for r, unread in by_role.items() if unread and all(unread)]
+        if not unread_roles:
             return ""
         return (
-            f"{' and '.join(told)} of the first step could be read, so the roles are trained for their forms alone; "
+            f"{' and '.join(unread_roles)} of the first step could be read, so the roles are trained for their forms alone; "
             "begin with a model that follows instructions"
         )
 
@@ -351,86 +286,3 @@ def own_task(task: pl.Task, question: str) -> pl.Task:
     asked = pl.tasks.rephrase(task, text.replace(pl.PICTURE_MARK, ""))
     prompt = tuple(replace(m, pictures=()) if m.content == text else m for m in asked.prompt)
     return replace(asked, id=f"proposed/{number}", answer=None, meta={}, prompt=prompt)
-
-
-@pl.stage
-class References:
-    """Problems of the data in their order, of which each is with probability `stored` replaced by a
-    kept question, where there are some.
-    """
-
-    stored: float = 0.5
-
-    def __call__(
-        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
-    ) -> tuple[list[pl.Task], pl.State]:
-        tasks, after = pl.Shuffled()(ctx, key, n, state)
-        kept, rng = state.get("questions", []), pl.rng_of((*key, "stored"))
-        for i, task in enumerate(tasks):
-            drawn, at = rng.random() < self.stored, rng.random()
-            if kept and drawn:
-                tasks[i] = own_task(task, kept[int(at * len(kept))])
-        return tasks, after
-
-
-@pl.declare(reads=("kept_question",))
-@pl.stage
-class KeepQuestions:
-    """Kept questions go into the state of the draw, each once, the last `most` of them."""
-
-    most: int = MOST
-
-    def __call__(self, seen: pl.Groups, examples: Any, state: pl.State) -> pl.State:
-        new = [e.facts.get("kept_question") for g in seen for e in g.episodes]
-        kept = [*state.get("questions", []), *(q for q in new if q)]
-        return {**state, "questions": list(dict.fromkeys(kept))[-self.most :]}
-
-
-def role_of(table: pl.Table, episode: int) -> str:
-    """The role in which an episode was played."""
-    return str(table.episodes[episode].facts.get("agent", ""))
-
-
-@pl.declare(reads=("agent",))
-@pl.stage
-class WhitenByRole:
-    """(R - mean) / std over the episodes of a role in the batch, 0 where all are equal; `apart` False:
-    over all roles together. "role_shift" is how far the two are from one another, by token.
-    """
-
-    apart: bool = True
-
-    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        together = pl.Scale("batch", ddof=0)(pl.Center("batch")(x, table), table)
-        own = pl.Scale(role_of, ddof=0)(pl.Center(role_of)(x, table), table)
-        used = own if self.apart else together
-        shift = pl.Values(level=used.level, x_N=np.abs(used.x_N - together.x_N))
-        table.track("role_shift", shift)
-        return used
-
-
-def build(
-    inspired: float = 0.5,
-    stored: float = 0.5,
-    difficulty: Difficulty = "linear",
-    filtered: bool = True,
-    apart: bool = True,
-    form: RoleForm = TaggedRoles(),
-) -> pl.Recipe:
-    """`filtered` False keeps every question. `apart` False whitens the pay of all roles together."""
-    return pl.vary(
-        pl.recipe("grpo"),
-        draw=References(stored),
-        collect=PlayRoles(inspired=inspired, difficulty=difficulty, filtered=filtered, form=form),
-        observe=KeepQuestions(),
-        credit=pl.chain(WhitenByRole(apart)),
-        objective=pl.Clipped(reduce="tokens"),
-        schedule=pl.Schedule(prompts=16),
-        instruction="Put your final answer between <answer> and </answer>.",
-    )
-
-
-def embedded(form: RoleForm = TaughtRoles(), inspired: float = 0.0, **options: Any) -> pl.Recipe:
-    """On the embedded problem, whose small model knows no tags and writes questions from nothing."""
-    made = build(form=form, inspired=inspired, **options)
-    return pl.vary(made, schedule=pl.Schedule(prompts=6, steps=20))
