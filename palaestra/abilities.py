@@ -35,6 +35,17 @@ from palaestra.types import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+# fmt: off
+__all__ = [
+    "Answers", "BeginsEarly", "Casts", "Checks", "CountsSamples", "Demonstrates", "DropsEqual",
+    "FindsMistakes", "GivesBatches", "GivesTasks", "HeldOutSize", "HoldsEpisodes", "KeepsEqual",
+    "KnowsBounds", "LeavesEqual", "LimitsTurns", "LogsDraw", "Mixes", "OffersTools", "PaysGold",
+    "PicksAnswers", "PutsAnswers", "ReadsCalls", "Solves", "SolvesSome", "Spreads",
+    "TakesForms", "TrainingSize", "Warns", "WritesAnswers", "WritesQuestions", "draw_numbers",
+    "keeps_equal", "solves", "source_of",
+]
+# fmt: on
+
 # ---- clients
 
 

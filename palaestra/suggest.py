@@ -55,6 +55,8 @@ ELSEWHERE: Mapping[str, str] = {
     "bf16": "--dtype bfloat16",
     "mixed_precision": "--dtype bfloat16",
     "gradient_checkpointing": "--recompute",
+    "enable_activation_offload": "--activation-offloading",
+    "enable_activation_offloading": "--activation-offloading",
     "use_peft": "--lora 16",
     "lora_r": "--lora 16",
     "lora_rank": "--lora 16",

@@ -36,8 +36,8 @@ from palaestra.suggest import close_names, from_elsewhere, suggestion, suggestio
 
 R = TypeVar("R")
 YAML = (
-    "; settings files are TOML here, and the YAML of other trainers is not read: docs/beside.md says "
-    "how their words are written"
+    "; settings files are TOML here: `palaestra config --from verl FILE.yaml` translates one of verl, and "
+    "docs/beside.md says how the words of other trainers are written"
 )
 
 

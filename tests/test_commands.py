@@ -16,13 +16,14 @@ ACTING = ("spiral", "research", "asearcher", "l0", "cel")
 PIPELINES = ("sft-grpo", "multilabel-grpo", "rlbff")
 
 
+@pytest.mark.timeout(900)  # cel plays whole games at the end, too
 @pytest.mark.parametrize("method", ACTING)
 def test_without_a_task_it_runs_where_it_acts(method, tmp_path, capsys):
     """On its embedded problem, to the end, and at the size that --smoke says."""
     out = tmp_path / "run"
     assert main(["train", method, "--smoke", "--out", str(out)]) == 0, capsys.readouterr().err
     steps = [json.loads(line) for log in out.rglob("metrics.jsonl") for line in log.read_text().splitlines()]
-    assert max(step["step"] for step in steps) <= 2 and any("episodes" in step for step in steps)
+    assert all(step["step"] <= 2 for step in steps) and any("episodes" in step for step in steps)
     problem = palaestra.open(out).config["task"]
     assert problem and not problem.startswith(("chain", "add"))
 

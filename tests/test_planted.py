@@ -15,12 +15,14 @@ def copy(tmp_path_factory):
     return Copy(tmp_path_factory.mktemp("planted"))
 
 
+@pytest.mark.timeout(900)  # a busy machine takes minutes to import what a fault needs
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.fault)
 def test_a_planted_fault_fails_its_test(copy, fault):
     with copy.planted(fault):
         assert copy.fails(fault.sees)
 
 
+@pytest.mark.timeout(900)
 def test_the_tests_pass_without_a_fault(copy):
     """Else they say nothing of it. One process runs them all."""
     assert copy.fails(*dict.fromkeys(f.sees for f in FAULTS)) == ""

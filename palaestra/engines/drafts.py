@@ -107,7 +107,7 @@ class Drafted:
     own_upto: int = 0  # tokens of the text that its n-grams have
     task_upto: int = 0  # and those of its task
     right: Counter[Kind] = field(default_factory=Counter)  # guesses at its tokens
-    judged: Counter[Kind] = field(default_factory=Counter)
+    tries: Counter[Kind] = field(default_factory=Counter)
     guess: list[tuple[int, Kind]] = field(default_factory=list)  # at its next tokens
 
 
@@ -137,7 +137,7 @@ class Drafts:
         """What the sequence said now; its guess is judged by it."""
         for (guessed, kind), token in zip(d.guess, ids, strict=False):
             hit = guessed == token
-            d.judged[kind] += 1
+            d.tries[kind] += 1
             d.right[kind] += hit
             self._judged[kind] += 1
             rate = self.rates.get(kind, PRIORS[kind[2]])
@@ -220,7 +220,7 @@ class Drafts:
             d.guess.append(guess)
             text = [*text[1:], token]
             right = WORTH * self.rates.get(kind, PRIORS[kind[2]]) + d.right[kind]
-            p *= right / (WORTH + d.judged[kind])
+            p *= right / (WORTH + d.tries[kind])
             likely.append(p)
         return likely
 

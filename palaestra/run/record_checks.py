@@ -142,7 +142,7 @@ class PromptCheck:
 
     def __init__(self, ctx: RunContext, tools: tuple[ToolSchema, ...]):
         self.model, self.dialect = ctx.model("policy"), ctx.engine().dialect
-        self.tools, self.shown = tools, ctx.bench.dialect
+        self.tools, self.dialect = tools, ctx.bench.dialect
         tasks = file_tasks(ctx)
         self.limit = 0 if tasks is None else tasks.longest
         self.answer = ctx.bench.max_tokens
@@ -198,7 +198,7 @@ class PromptCheck:
 
     def tokens(self, task: Task) -> int:
         tools = self.tools or described_tools(task)
-        prompt, left = shown_tools(task.prompt, tools, self.shown, first=True)
+        prompt, left = shown_tools(task.prompt, tools, self.dialect, first=True)
         heard = self.dialect.extend(prompt, first=True, closed=False, tools=left)
         return sum(len(p.ids) for p in heard)
 

@@ -72,7 +72,7 @@ def context(
         check_needs(settings, bench, given)
     lora = lora_of(settings)
     model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
-    model.recompute = settings.recompute
+    model.recompute, model.offload = settings.recompute, settings.activation_offloading
     select.check(settings.engine, model)
     ctx = RunContext(
         bench=bench,
@@ -206,7 +206,7 @@ def world_for(settings: Settings) -> str:
     return "" if theirs and (settings.tools or settings.agent) else card.world
 
 
-def writes_questions(runnable: Any) -> bool:
+def writes_questions(runnable: Runnable) -> bool:
     """Whether what is run first writes questions about documents, so that it needs none."""
     first = next(iter(runnable.parts.values())).runnable if isinstance(runnable, Pipeline) else None
     return isinstance(first, WritesQuestions) and first.writes_questions

@@ -314,7 +314,10 @@ class RayCarrier:
                 self._tell("load_seconds", answer.loaded - answer.begin)
                 step, name = handed.ticket.step, f"groups from {handed.ticket.first} on"
                 span = Span("rollout", place.number, name, answer.begin, answer.end, step)
-                self.spans += [span, *(Span("judge", n, name, a, b) for n, a, b in answer.judged)]
+                self.spans += [
+                    span,
+                    *(Span("judge", n, name, a, b) for n, a, b in answer.judge_spans),
+                ]
                 handed.answer.set_result(answer)
         silent, most = now - place.heard, self.cluster.silence if place.about else STARTING
         if place.calls and silent > most:

@@ -92,7 +92,7 @@ class Brought:
     begin: float
     loaded: float  # when its weights were there
     end: float
-    judged: tuple[tuple[int, float, float], ...] = ()  # by which judge, from when to when
+    judge_spans: tuple[tuple[int, float, float], ...] = ()  # by which judge, from when to when
 
 
 class AsksElsewhere(Protocol):
@@ -174,7 +174,7 @@ class Worker:
             begin=begin,
             loaded=loaded,
             end=time.time(),
-            judged=judge_spans,
+            judge_spans=judge_spans,
         )
 
     def renew(self, version: int, given: Publication) -> None:

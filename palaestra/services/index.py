@@ -90,10 +90,10 @@ class BM25:
     @cached_property
     def pages(self) -> dict[str, tuple[tuple[str, str], ...]]:
         """The passages (id, text) of each document, by the document's name."""
-        found: dict[str, tuple[tuple[str, str], ...]] = {}
+        pages: dict[str, tuple[tuple[str, str], ...]] = {}
         for name, text in self.docs:
-            found[document_of(name)] = (*found.get(document_of(name), ()), (name, text))
-        return found
+            pages[document_of(name)] = (*pages.get(document_of(name), ()), (name, text))
+        return pages
 
     @cached_property
     def _places(self) -> np.ndarray:

@@ -293,6 +293,12 @@ class ProblemSettings:
     recompute: bool = setting(
         False, "activation checkpointing: less memory for a third more time", use=Use.REPEATED
     )
+    activation_offloading: bool = setting(
+        False,
+        "keep activations elsewhere until the backward pass: of a GPU in the machine's memory, of a processor in "
+        "a temporary file",
+        use=Use.REPEATED,
+    )
     max_tokens: int = setting(
         0,
         "most tokens of one answer",

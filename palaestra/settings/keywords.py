@@ -65,6 +65,7 @@ class RunKeywords(TypedDict, total=False):
     slots: int
     cache_mb: int
     recompute: bool
+    activation_offloading: bool
     max_tokens: int
 
 

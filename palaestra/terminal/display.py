@@ -54,7 +54,7 @@ class Progress:
         self.step, self.metrics = 0, dict[str, Any]()
         self.course: list[float] = []
         self.ends: deque[float] = deque(maxlen=PACE_WINDOW + 1)
-        self.begin, self.spoken, self.shown = clock(), -math.inf, 0
+        self.begin, self.spoken, self.shown_step = clock(), -math.inf, 0
         self.console = Console(file=drawing(self.stream))
         self.live: Live | None = None
         if is_live(self.console):
@@ -91,7 +91,7 @@ class Progress:
         """Leaves the last state standing. May be called twice."""
         if self.live is not None:
             self.live.stop()
-        elif self.shown < self.step:
+        elif self.shown_step < self.step:
             self._say()
 
     def _is_due(self) -> bool:
@@ -99,7 +99,7 @@ class Progress:
         return self.ends[-1] - self.spoken >= wait
 
     def _say(self) -> None:
-        self.spoken, self.shown = self.clock(), self.step
+        self.spoken, self.shown_step = self.clock(), self.step
         pieces = (self._count(), *self._judged(), *self._behaviour(), *self._pace())
         print(GAP.join(pieces).plain, file=self.stream, flush=True)
 

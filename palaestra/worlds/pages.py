@@ -89,8 +89,8 @@ class PageSearch(Search):
         )
 
     def correction(self, state: SearchState) -> str:
-        told = super().correction(state)
-        return f"{told} or <{self.form}>...</{self.form}>" if self.opens else told
+        correction = super().correction(state)
+        return f"{correction} or <{self.form}>...</{self.form}>" if self.opens else correction
 
     def read(self, text: str) -> tuple[Literal["search", "answer", "open", "malformed"], str]:
         """What a message does, see `Search.read`; nothing stands behind an opening either."""
@@ -113,8 +113,8 @@ class PageSearch(Search):
         state = replace(state, opened=(*state.opened, (page, at)))
         hits = tuple((i, text, 0.0) for i, text in parts[at])
         text = " ".join(" ".join(text for _, text, _ in hits).split())
-        told = f"{page}, part {at + 1} of {len(parts)}: {text}"
-        return self._go_on(self._after(state, "opened", hits), told)
+        page_text = f"{page}, part {at + 1} of {len(parts)}: {text}"
+        return self._go_on(self._after(state, "opened", hits), page_text)
 
     def place(self, state: PageState, name: str) -> tuple[str, int]:
         """The page that a name means, and the part to be shown of it, from 0."""
@@ -122,7 +122,7 @@ class PageSearch(Search):
         if page != name:
             ids = [[i for i, _ in part] for part in self.parts_of(page)]
             return page, next((n for n, part in enumerate(ids) if name in part), len(ids))
-        return page, 1 + next((at for shown, at in reversed(state.opened) if shown == page), -1)
+        return page, 1 + next((at for opened, at in reversed(state.opened) if opened == page), -1)
 
     def parts_of(self, page: str) -> list[tuple[tuple[str, str], ...]]:
         """The parts of a page, each its passages (id, text); none of a page that there is not."""
@@ -145,11 +145,11 @@ class PageSearch(Search):
         texts = {i: normalise_text(text) for page in self.index.pages.values() for i, text in page}
         right = right_answers(state.task)
         has = {i for i, text in texts.items() if any(contains_term(a, text) for a in right)}
-        shown = [i for ids in state.found for i in ids]
-        if not shown or has & set(shown):
+        hit_names = [i for ids in state.found for i in ids]
+        if not hit_names or has & set(hit_names):
             return ""
         gold = sources_of(state.task)
-        known = [i for i in shown if not gold or {i, document_of(i)} & gold]
+        known = [i for i in hit_names if not gold or {i, document_of(i)} & gold]
         of_pages = (i for n in known for i, _ in self.index.pages[document_of(n)])
         return next((i for i in of_pages if i in has), "")
 
@@ -166,12 +166,12 @@ class PageSearch(Search):
 
     def _facts(self, state: SearchState) -> Mapping[str, Any]:
         assert isinstance(state, PageState)
-        told = facts(state)
+        search_facts = facts(state)
         used = {"search": "found" in state.outcomes, self.form: bool(state.opened)}
         return {
-            **told,
-            "tool_calls": told["tool_calls"] + state.openings,
-            "tool_errors": told["tool_errors"] + state.outcomes.count("unknown"),
+            **search_facts,
+            "tool_calls": search_facts["tool_calls"] + state.openings,
+            "tool_errors": search_facts["tool_errors"] + state.outcomes.count("unknown"),
             "opens": state.openings,
             "pages_opened": tuple(page for page, _ in state.opened),
             "tools_used": tuple(name for name, is_used in used.items() if is_used),

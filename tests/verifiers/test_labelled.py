@@ -57,24 +57,32 @@ PAID = {
 
 
 ASKED_REFUSED = {  # answer, response
-    ('["France", "Spain"]', "Andorra borders France to the north and Spain to the south."): "stand apart",
+    ('["France", "Spain"]', "Andorra borders France to the north and Spain to the south."): "items apart",
     ("5\\sqrt{2}", "5 times the square root of 2"): "an operation in words",
     ("26", "Probably 26"): "a guess",
     ("38%", "0.38"): "0.38 is not 38%",
+    ("2/5", "40%"): "40% is not 2/5",
+    ("\\frac{\\pi}{4}", "45°"): "another unit than the reference's",
     ("the Amazon", "Amazon River, at about 6,400 km"): "the kind of thing and a remark behind the name",
     ("404", "404 Not Found"): "words that deny stand behind the number",
     ("O(log n)", "Binary search runs in O(log n) time."): "the verb is not known",
+    ("Orion", "Betelgeuse lies in Orion."): "the verb is not known",
+    ("The Two Towers", "The second volume is titled The Two Towers."): "a second thing may be another",
+    ("1847", "The book first appeared in 1847 under a pen name."): "under may limit the number",
+    ("no", "It does not land in Oslo."): "the subject is a pronoun",
+    ("4.37", "≈ 4.37 light years"): "rounded, and nothing in front of it",
+    ("4.37", "4.37 ly"): "letters behind the number",
     ("Augustus", "Augustus (Octavian)"): "the name in brackets may be another answer",
     ("14th century", "In the fourteenth century."): "a preposition stands in front",
     ("x \\neq 2", "all real numbers except 2"): "a set in words",
     ("\\infty", "The limit is infinite (+∞)."): "a value that is said twice",
 }
-ASKED_PAID: dict[tuple[str, str], str] = {}
+ASKED_PAID = {("32", "'32'"): "quotation marks around an answer are left out"}
 
 
 def score(verifier, answer, response, options, question=""):
     fields = {"options": options.split("|")} if options else {}
-    if question and verifier in ("exact", "number", "math", "choice"):
+    if question and verifier != "json":
         fields["prompt"] = question.replace("↵", "\n")
     gold = json.loads(answer) if verifier in ("set", "list") else answer
     return get_verifier(verifier)(response.replace("↵", "\n"), gold, **fields).score

@@ -19,6 +19,9 @@ apart. The order of a micro group, rounds and other plans are compared by a prog
 Deviations: longest first instead of the FPTAS, which for a number of slots that grows is no better than
 it in reach; a slot holds its own copy of the prompt's keys and values, so that memory counts it S times;
 the predictor is a table, where the paper has a learned one; lengths that were seen are forgotten on resume.
+
+Long because slots are shared: the engine that hands them out serves all groups at once, in training and in evaluations,
+and a sampler of its own begins, orders and ends the answers of one group in it.
 """
 
 import asyncio
@@ -244,12 +247,12 @@ def build(parent: str = "grpo", n: int = 32, slots: int = 8, probe: int = 1) -> 
 
 def with_waits(recipe: pl.Recipe) -> pl.Recipe:
     """The recipe, which logs the share of answers that waited, where its credit is a chain of links."""
-    told = {
+    waiting_learners = {
         name: replace(learner, credit=pl.chain(pl.Fact("waited"), *credit.links))
         for name, learner in recipe.learners.items()
         if isinstance(credit := learner.credit, pl.Chain) and credit.unit == pl.chain().unit
     }
-    return pl.vary(recipe, learners={**recipe.learners, **told})
+    return pl.vary(recipe, learners={**recipe.learners, **waiting_learners})
 
 
 def embedded(n: int = 32, **options: Any) -> pl.Recipe:

@@ -71,7 +71,8 @@ total totals answer result value values amount amounts number numbers count coun
 height depth area perimeter volume distance radius diameter circumference age score price cost
 profit loss income salary wage fee tax discount change balance debt budget rate speed pace
 probability chance odds percentage share temperature weight mass time duration period population
-size capacity order degree rank dimension maximum minimum max min mean average median mode range sum
+size altitude elevation force pressure voltage current energy power density concentration dose
+capacity order degree rank dimension maximum minimum max min mean average median mode range sum
 difference product quotient remainder ratio grand consist consists consisting out made full
 """)
 # names of operations and functions, which a colon makes the name of a result: `sum of 7`, `sum: 7`
@@ -175,6 +176,7 @@ def bare(word: str) -> str:
 def words_of(text: str) -> frozenset[str]:
     """The things a question names, in the singular: what its answer may count."""
     words = re.findall(r"[^\W\d_]{3,}", text[-20_000:].casefold())
+    words += [w.casefold() for w in re.findall(r"\b[A-Z]{2}\b", text[-20_000:])]  # XP
     return frozenset(singular(w) for w in words if w not in CHANGES)
 
 

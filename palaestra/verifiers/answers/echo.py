@@ -40,7 +40,7 @@ ORDINAL = re.compile(
     rf"(?<![\w-])(?:{'|'.join(sorted(ORDINALS, key=len, reverse=True))})(?![\w-])", re.IGNORECASE
 )
 IDLE = word_set(
-    "the a an is are was were be it its in on at of to by from for do does did this that there has have had"
+    "the a an is are was were be it its in on at of to by from for do does did this that there has have had only"
 )
 COPULAR = re.compile(
     r"(?:what|which|who)(?:['’]s|\s+(?:is|are|was|were))\s+(?:the|an?|its|his|her)\b(?!.*\b(?:that|who|which)\b)",
@@ -53,11 +53,17 @@ NEGATIVE_QUESTION = re.compile(
     r"\b(?:not|never|no|except|least|without|isn|doesn|cannot|opposite)\b|n['’]t\b", re.IGNORECASE
 )
 FOREIGN_COPULA = re.compile(
-    r"(?:(?P<subject>[^.;:!?\n=,]{1,160}?)\s+)?(?:c['’]est|est|es|ist|è|é|sind|son|sont|sono|fue|war|était|heißt|lautet)\s+(?P<body>\S.*)",
+    r"(?:(?P<subject>[^.;:!?\n=,]{1,160}?)\s+)?"
+    r"(?:(?:a été|fue|è stat[oa]) \w+ (?:par|por|da)|c['’]est|est|es|ist|è|é|sind|son|sont|sono|fue|war|était|heißt|lautet)"
+    r"\s+(?P<body>\S.*)",
     re.IGNORECASE | re.DOTALL,
 )
 USES = re.compile(
     r"(?:you (?:can|could|should|would) |just |simply )*(?:use|type|run|write|enter)\s+",
+    re.IGNORECASE,
+)
+MADE_BY = re.compile(
+    r"(?:\w+ly\s+)?(?:written|painted|composed|directed|invented|discovered|founded|designed|built|created|made|sung|won) by\s+",
     re.IGNORECASE,
 )
 ASSENT = re.compile(
@@ -89,6 +95,7 @@ def states_text(text: str, gold: str, prompt: str) -> bool:
     if foreign and DENIALS.search(remove(text, gold)) is None and foreign_statement(text, gold):
         return True
     readings = [text, *statements(text, gold)]
+    readings += [r[made.end() :] for r in readings if (made := MADE_BY.match(r))]
     if any(
         (use := USES.match(reading)) and is_same(reading[use.end() :], gold)
         for reading in readings[1:]

@@ -47,6 +47,7 @@ from palaestra.verifiers.answers.statement import statements
 from palaestra.verifiers.answers.units import currency_of, read_quantity
 from palaestra.verifiers.answers.values import (
     contradicts,
+    dated_otherwise,
     denies_abroad,
     in_whole_coins,
     is_foreign,
@@ -172,6 +173,8 @@ def is_right_answer(response: str, gold: str, prompt: str = "") -> bool:
     if answer is not None and same_answer(answer, gold):
         other = wanted and "c" not in wanted and currency_of(final_line(response)) == {"c"}
         line = final_line(response)
+        if "." not in gold and dated_otherwise(line, prompt):
+            return False
         return not (other or contradicts(line, prompt) or denies_abroad(line, prompt))
     return is_read_otherwise(response, gold, prompt)
 

@@ -37,9 +37,11 @@ OTHERS: Mapping[str, tuple[str, Fraction]] = {
     "lb": ("oz", Fraction(16)), "oz": ("oz", Fraction(1)), "°C": ("°C", Fraction(1)),
     "°F": ("°F", Fraction(1)), "°": ("°", Fraction(1)), "rad": ("rad", Fraction(1)),
     "bar": ("bar", Fraction(1)), "atm": ("atm", Fraction(1)), "beat": ("beat", Fraction(1)),
-    "month": ("month", Fraction(1)), "year": ("month", Fraction(12)),
+    "ha": ("ha", Fraction(1)), "acre": ("acre", Fraction(1)), "parsec": ("parsec", Fraction(1)),
+    "ly": ("ly", Fraction(1)), "month": ("month", Fraction(1)), "year": ("month", Fraction(12)),
 }  # fmt: skip
 NAMES = {
+    "hectare": "ha", "pc": "parsec", "lightyear": "ly",
     "minute": "min", "minuto": "min", "hour": "h", "hr": "h", "heure": "h", "stunde": "h", "hora": "h", "sec": "s",
     "stunden": "h", "minuten": "min", "sekunden": "s", "tonne": "t", "mile": "mi", "foot": "ft", "feet": "ft",
     "inch": "in", "inche": "in", "yard": "yd", "pound": "lb", "ounce": "oz", "celsius": "°C",
@@ -71,6 +73,7 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
 
 def read_unit(text: str) -> tuple[Fraction, Dimension] | None:
     """The size and dimension of a unit, `km/h` or `kJ mol^-1`; None of a text that is none."""
+    text = re.sub(r"\\(?:Omega|ohm)(?![a-z])", "Ω", re.sub(r"\\mu(?![a-z])", "µ", text))
     text = re.sub(r"\^\s*\{\s*([-−]?[0-9])\s*\}", r"^\1", text)
     text = re.sub(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}", r" \1 ", text)
     text = (
@@ -83,6 +86,7 @@ def read_unit(text: str) -> tuple[Fraction, Dimension] | None:
     )
     text = re.sub(r"(?:degrees?|°)\s*(C|F)\b", r"°\1", text, flags=re.IGNORECASE)
     text = re.sub(r"\b(?:square|sq\.?)\s+(\w+)", r"\1^2", text)
+    text = re.sub(r"\blight[- ]year", "lightyear", text, flags=re.IGNORECASE)
     text = re.sub(r"\bcubic\s+(\w+)", r"\1^3", text)
     text = re.sub(r"^\s*([nµm]?)M\s*$", r"\1mol/L", text)  # molar
     text = re.sub(r"\bper\b|\bpro\b|\bpar\b|\bpor\b", "/", text).strip()
@@ -137,6 +141,16 @@ def known_unit(word: str) -> tuple[str, Fraction] | None:
     if found is None and name in ("feet", "foot", "inch", "day", "days"):
         found = table[NAMES.get(name, name.rstrip("s"))]
     return found
+
+
+def halves(text: str) -> str:
+    """A text with halves of a unit as numbers: half an hour, an hour and a half, 2 hours and a half."""
+    one = lambda match: f"1.5 {match[1]}" if known_unit(match[1]) else match[0]
+    half = lambda match: f"0.5 {match[1]}" if known_unit(match[1]) else match[0]
+    more = lambda match: f"{match[1]}.5 {match[2]}" if known_unit(match[2]) else match[0]
+    text = re.sub(r"\b([0-9]+)\s+(\w+) and a half\b", more, text, flags=re.IGNORECASE)
+    text = re.sub(r"\b(?:an?|one)\s+(\w+) and a half\b", one, text, flags=re.IGNORECASE)
+    return re.sub(r"\bhalf an?\s+(\w+)\b", half, text, flags=re.IGNORECASE)
 
 
 def read_measure(text: str) -> tuple[Fraction, Dimension] | None:

@@ -56,7 +56,7 @@ CHOICE = re.compile(
 )
 # of what makes a thing what it is: written by, called, located in; but not refuted by, believed to be
 PARTICIPLE = (
-    r"(?:(?:\w+ly\s+)?(?:(?:called|named|termed|spelled|labell?ed)\s+"
+    r"(?:(?:\w+ly\s+)?(?:(?:called|named|titled|entitled|dubbed|termed|spelled|labell?ed)\s+"
     r"|(?:known|referred to|described)\s+as\s+|made (?:up )?of\s+"
     r"|\w+(?:ed|en|wn|nt|lt|ght|rn|ld)\s+(?:in|at|on)\s+"
     r"|(?:written|authored|painted|composed|directed|invented|discovered|founded|designed|built|created"
@@ -114,6 +114,10 @@ YEARS = re.compile(
     r"\s*\((?:born |b\. |c\. |ca\. )?[0-9]{3,4}(?:\s*[-–—]\s*(?:[0-9]{2,4}|present)?)?\)"
 )
 ALL = re.compile(r"\ball\b(?! (?:but|except|besides))", re.IGNORECASE)
+HOLDS = re.compile(
+    r"(?P<subject>[^.;:!?\n=,]{1,80}?)\s+(?:contains?|includes?|comprises?|consists? of)\s+(?P<body>\S.*)",
+    re.IGNORECASE | re.DOTALL,
+)
 LISTING_END = re.compile(r",?\s+(?:respectively|in (?:that|this|any) order)[.!]*$", re.IGNORECASE)
 SUBSTANCE = re.compile(r"\s*\((?=[A-Za-z]*[0-9₀-₉])(?:[A-Z][a-z]?[0-9₀-₉]*){1,8}\)")  # (CO2)
 TITLE = re.compile(
@@ -174,7 +178,7 @@ def stated_listing(text: str, golds: Sequence[str]) -> str | None:
     if len(text) > LONGEST_STATEMENT + 20 * sum(map(len, golds)) or is_withdrawn(text, 1):
         return None
     text = LISTING_END.sub("", plain_sentence(text, "\0"))
-    match = COPULA.fullmatch(text) or HEADING.fullmatch(text)
+    match = COPULA.fullmatch(text) or HEADING.fullmatch(text) or HOLDS.fullmatch(text)
     plain = ALL.sub("", text)
     for gold in sorted(golds, key=len, reverse=True):
         plain = re.sub(rf"(?<!\w){re.escape(gold)}(?!\w)", " ", plain, flags=re.IGNORECASE)

@@ -24,7 +24,7 @@ from palaestra.verifiers.answers.amounts import (
     word_set,
     words_of,
 )
-from palaestra.verifiers.answers.measures import read_measure, read_unit, same_measure
+from palaestra.verifiers.answers.measures import halves, read_measure, read_unit, same_measure
 from palaestra.verifiers.answers.notation import MONTH, MONTHS
 from palaestra.verifiers.answers.numerals import ONES, TENS, join_numbers, parse_number
 from palaestra.verifiers.answers.statement import UNCERTAIN, concluding_sentence, plain_sentence
@@ -84,6 +84,12 @@ FOLLOWS = GOING_ON - word_set(
     "more too and extra different short over away apart again"
 ) | word_set("of with under between above")
 HARDLY = word_set("hardly barely nearly only partly roughly early likely possibly approximately")
+# in other languages, in front of a number that is not meant itself
+LIMITS = re.compile(
+    r"\b(?:vor|nach|bis|seit|über|unter|fast|mehr als|weniger als|avant|après|depuis|plus d[e']|moins d[e']|presque"
+    r"|antes de|después de|más de|menos de|casi|prima del?|dopo il?|più di|meno di|quasi)\s*(?:dem |l['’]an |el año )?$",
+    re.IGNORECASE,
+)
 PERIOD = re.compile(
     r"\b(?:an?|per|each|every)\s+(second|minute|hour|day|week|month|year)\b|\b(hour|dai|week|month|year)ly\b",
     re.IGNORECASE,
@@ -140,7 +146,10 @@ def states_value(text: str, gold: str, prompt: str = "") -> bool:
         prompt: the question, whose words say what is asked for.
     """
     read = kind_of(gold)
-    text = below_zero(text.strip())
+    text = halves(below_zero(re.sub(r"\\[,;:! ]|~", " ", text.strip())))
+    text = re.sub(
+        r"\b([a-z]+)\s+([0-9]+)\s+(to|and|until|through)\s+\1\s+(?=[0-9])", r"\1 \2 \3 ", text
+    )
     if read is None or not text or len(text) > LONGEST_STATED or is_withdrawn(text, 1):
         return False
     (wanted,) = read(gold)
@@ -163,10 +172,13 @@ def states_value(text: str, gold: str, prompt: str = "") -> bool:
     rest = sentence
     for value in reversed(values):
         rest = rest[: value.start] + " \0 " + rest[value.end :]
+    rest = re.sub(r"[0-9][0-9.,]*", lambda m: "" if m[0].rstrip(".,") in prompt else m[0], rest)
     if re.search(r"[0-9?<>≠≤≥]|\bor\b", rest) or UNCERTAIN.search(rest) or DENIALS.search(rest):
         return False
     before, behind = rest.split("\0")[0].split(), rest.split("\0")[-1].strip()
-    return not (before and bare(before[-1]) in NEVER_BEFORE) and leaves_alone(behind, prompt)
+    last = bare(before[-1]) if before else ""
+    limited = last in NEVER_BEFORE and re.search(rf"\b{last}\b", prompt, re.IGNORECASE) is None
+    return not limited and leaves_alone(behind, prompt)
 
 
 def outside(text: str, value: Value) -> str:
@@ -210,8 +222,10 @@ def contradicts(sentence: str, prompt: str) -> bool:
         }
         for text in (prompt, sentence)
     ]
-    if len(periods[0]) == 1 and periods[1] and periods[0].isdisjoint(periods[1]):
+    if periods[0] and periods[1] and periods[0].isdisjoint(periods[1]):
         return True  # a day, where it asks for a week
+    if in_another_unit(sentence, prompt):
+        return True
     names = lambda pattern, text: re.search(rf"\b(?:{pattern})\b", text, re.IGNORECASE) is not None
     for pair in OPPOSITES:
         for asked, said in (pair, pair[::-1]):
@@ -221,6 +235,19 @@ def contradicts(sentence: str, prompt: str) -> bool:
     return False
 
 
+def in_another_unit(sentence: str, prompt: str) -> bool:
+    """Whether a sentence gives its one number in another unit than the one that the question names."""
+    asked = [read_unit(m[1]) for m in ASKED_IN.finditer(prompt)]
+    numbers = list(re.finditer(r"[0-9][0-9.,]*", sentence))
+    if len(asked) != 1 or asked[0] is None or len(numbers) != 1:
+        return False
+    words = re.split(r"[.,;!?)]", sentence[numbers[0].end() :])[0].split()[:3]
+    units = [read_unit(" ".join(words[:n])) for n in range(len(words), 0, -1)]
+    given = next((unit for unit in units if unit is not None), None)
+    return given is not None and given != asked[0]
+
+
+ASKED_IN = re.compile(r"\bin ([a-z]{4,}(?: (?:per [a-z]+|years?|squared))?)\b")
 Reader = Callable[[str], Sequence[Value]]
 
 
@@ -425,7 +452,10 @@ def money_of(gold: str) -> Reader | None:
     def read(text: str) -> list[Value]:
         values = list[Value]()
         for match in amount.finditer(join_numbers(text) if text == gold else text):
-            value = parse_number(match["number"])
+            number = match["number"]
+            if named[0] == "€" and re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{3})+", number):
+                number = number.replace(".", "")  # no amount has three digits of cents
+            value = parse_number(number)
             if value is None or (match["front"] is None and match["back"] is None):
                 continue
             total = value[0] * MONEY_SCALE.get((match["scale"] or "").lower(), 1)
@@ -493,6 +523,7 @@ def plain_values(text: str, gold: str, prompt: str) -> str:
         text = text.replace(spaced[0], spaced[0].replace(" ", ""))
     text = ROUNDED.sub(lambda match: exact_form(match, gold), text)
     if CHANCE.search(prompt):
+        text = percent_of(text, "%" in gold)
         text = re.sub(r"\b([0-9]+) (?:in|out of) ([0-9]+)\b", r"\1/\2", text)
     text = re.sub(
         r"(?<![\w.,])([0-9]+(?:\.[0-9]+)?)k\b(?!\s*\w+/)",
@@ -515,6 +546,19 @@ def plain_values(text: str, gold: str, prompt: str) -> str:
         elif "%" in gold and not spoken and re.search("[0-9]", text):
             text = re.sub(r"([0-9]+(?:\.[0-9]+)?)(?=[\s.!*`$})]*$)", r"\1%", text)
     return text
+
+
+def percent_of(text: str, percent: bool) -> str:
+    """A probability as a percentage, or as a number, as it is wanted, where it is the only number."""
+    numbers = re.findall(r"[0-9]+(?:\.[0-9]+)?", text)
+    if len(numbers) != 1:
+        return text
+    if not percent:
+        shown = lambda match: f"{Fraction(match[1])}/100" if "." not in match[1] else match[0]
+        return re.sub(r"([0-9]+(?:\.[0-9]+)?)\s*(?:\\?%|per ?cent\b)", shown, text)
+    return re.sub(
+        r"\b0\.([0-9]+)(?![0-9%\s]*%)", lambda m: f"{float(Fraction('0.' + m[1]) * 100):g}%", text
+    )
 
 
 def exact_form(match: re.Match[str], gold: str) -> str:
@@ -553,7 +597,28 @@ def asks_percent(prompt: str) -> bool:
 
 def denies_abroad(text: str, prompt: str) -> bool:
     """Whether a line in another language denies what it says: `No fue en 1939.`"""
-    return is_foreign(prompt) and DENIALS.search(re.split("[0-9]", text)[0]) is not None
+    if not is_foreign(prompt):
+        return False
+    before = re.sub(r"[0-9][0-9.,]*\D*$", "", text)
+    return DENIALS.search(before) is not None or LIMITS.search(before) is not None
+
+
+def dated_otherwise(text: str, prompt: str) -> bool:
+    """Whether a line with two years gives the one that it ends with to something else than the question
+    asks for: `published in 1850, written in 1847`.
+    """
+    if not re.match(r"\s*(?:when|(?:in )?(?:which|what) year)\b", prompt, re.IGNORECASE):
+        return False
+    clauses = [
+        c for c in re.split(r"[,;]|\band\b|\bbut\b", text) if re.search(r"\b[0-9]{3,4}\b", c)
+    ]
+    words = {
+        w
+        for w in re.findall(r"[a-z]{4,}", prompt.casefold())
+        if w.endswith(("ed", "en", "wn", "lt"))
+    }
+    held = [any(re.search(rf"\b{w}\b", c, re.IGNORECASE) for w in words) for c in clauses]
+    return len(clauses) > 1 and any(held[:-1]) and not held[-1]
 
 
 def in_whole_coins(text: str) -> str:

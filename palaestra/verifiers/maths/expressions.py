@@ -41,7 +41,9 @@ from palaestra.verifiers.base import (
 )
 from palaestra.verifiers.maths.text import (
     AND,
+    INEQUALITY,
     WHERE,
+    WITHIN,
     as_interval,
     as_point,
     as_vector,
@@ -64,6 +66,9 @@ FOREIGN_WORDS = {
     "ou": "or", "oder": "or", "et": "and", "und": "and", "est": "is", "ist": "is", "sont": "are", "sind": "are",
 }  # fmt: skip
 FOREIGN = re.compile(rf"\b(?:{'|'.join(FOREIGN_WORDS)})\b", re.IGNORECASE)
+# \{x : 0 < x < 2\}, and f^{-1}(x) =
+BUILDER = re.compile(r"^\s*\\?\{\s*[a-z]\s*(?::|\||\\mid)\s*(.+?)\s*\\?\}\s*$")
+FUNCTION = re.compile(r"\s*[a-z](?:\s*\^\s*\{?\s*-1\s*\}?)?\s*\([a-z]\)\s*=(?!=)")
 ARITHMETIC = re.compile(r"[0-9+\-*/(). ]{1,300}")
 SIGNS = {
     "\\times": "*", "\\cdot": "*", "×": "*", "·": "*", "⋅": "*", "∗": "*", "\\div": "/", "÷": "/",
@@ -243,6 +248,9 @@ class Math:
             return binary_judgement(written[0] is not None and written[0] == written[1])
         stated = without_remarks(stated, gold)
         stated, gold = (spell_alike(strip_markup(text, OUTER)) for text in (stated, gold))
+        stated = BUILDER.sub(r"\1", stated)
+        if "=" not in stated and (name := FUNCTION.match(gold)):
+            gold = gold[name.end() :]
         stated = as_vector(without_membership(stated, gold), gold)
         if same_formula(squeeze_spaces(stated), squeeze_spaces(gold)):
             return binary_judgement(True)
@@ -254,6 +262,8 @@ class Math:
         """Of a reference that is no bare number."""
         stated, gold = as_point(stated, gold), as_point(gold, stated)
         known = words_of(prompt)
+        if INEQUALITY.fullmatch(gold.strip()) or WITHIN.fullmatch(gold):
+            stated, gold = (as_interval(text, "(0, \\infty)") for text in (stated, gold))
         stated = name_constants(as_interval(stated, gold, prompt), gold)
         stated, gold = expand_signs(stated), expand_signs(gold)
         stated, gold = (AND.sub(",", text) if is_listing(gold) else text for text in (stated, gold))

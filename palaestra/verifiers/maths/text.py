@@ -70,6 +70,9 @@ INEQUALITY = re.compile(
     r"(?:(?P<low>[^<>\\]+(?:\\(?!le(?![a-z])|ge(?![a-z]))[^<>\\]*)*)(?P<lower><|>|\\le(?![a-z])|\\ge(?![a-z])))?\s*(?P<name>[A-Za-z])\s*"
     r"(?:(?P<upper><|>|\\le(?![a-z])|\\ge(?![a-z]))(?P<high>[^<>]+))?"
 )
+WITHIN = re.compile(
+    r"^\s*\|\s*([A-Za-z])\s*\|\s*(<|\\le(?![a-z]))\s*([0-9]+(?:\.[0-9]+)?)\s*$"
+)  # |x| < 1
 ABOUT_INTERVALS = re.compile(
     r"[<>≤≥]|\\(?:le|ge|leq|geq|lt|gt)(?![a-zA-Z])|\b(?:inequalit|interval|domain)", re.IGNORECASE
 )
@@ -302,6 +305,7 @@ def as_interval(stated: str, gold: str, prompt: str = "") -> str:
     interval: (0, 1) may be a point, unless the question is about an inequality or an interval.
     """
     shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
+    stated = WITHIN.sub(r"-\3 \2 \1 \2 \3", stated)
     certain = "[" in shape or "]" in shape or "infty" in gold or ABOUT_INTERVALS.search(prompt)
     readable = certain and len(parts) == 2 and len(stated) <= 200
     match = INEQUALITY.fullmatch(stated.strip()) if readable else None

@@ -21,7 +21,7 @@ class PlannedGame:
     """A state of the game, and what each seat has said."""
 
     state: Any
-    said: tuple[tuple[str, str], ...] = ()
+    talk: tuple[tuple[str, str], ...] = ()
 
 
 @pl.declare(facts=(("said_by_seat", tuple, "the replies of a game with the seat of each"),))
@@ -40,7 +40,7 @@ class WithPlans:
         return self._planned(await _frame(self.world.reset(task, key)), ())
 
     async def step(self, state: PlannedGame, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
-        talk = (*state.said, *((a.ask.seat, a.text) for a in acts))
+        talk = (*state.talk, *((a.ask.seat, a.text) for a in acts))
         frame = await _frame(self.world.step(state.state, acts, key))
         return self._planned(frame, talk)
 

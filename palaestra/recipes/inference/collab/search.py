@@ -88,13 +88,13 @@ class ProblemInRun:
     ) -> None:
         self.ctx, self.task, self.spending, self.how = ctx, task, spending, how
         self.limit = ctx.bench.max_tokens
-        self.judged = other if how.misjudged else task
+        self.reward_task = other if how.misjudged else task
         heard = ctx.engine("policy").dialect.extend(task.prompt, first=True, closed=False)
         self.prompt = tuple(i for segment in heard for i in segment.ids)
 
     async def judge(self, ids: Sequence[int]) -> float:
         """The target of a text, as far as it goes."""
-        return (await self.reward(ids, self.judged)).total
+        return (await self.reward(ids, self.reward_task)).total
 
     async def reward(self, ids: Sequence[int], task: pl.Task) -> pl.Reward:
         """What a text is worth as an answer to a task. Raises Fault where its judge fails."""

@@ -53,8 +53,8 @@ class MergeExam:
             "barrier": pl.models.linear_barrier(self.shares, losses),
         }
         moved = distance(ctx.model("policy").module, ctx.model("long").module)
-        shown = {"accuracy": accuracy, "length": length, "shorter": metrics["shorter"]}
-        ctx.log({**shown, "moved": moved})
+        logged = {"accuracy": accuracy, "length": length, "shorter": metrics["shorter"]}
+        ctx.log({**logged, "moved": moved})
         return pl.Result(metrics={**metrics, "sampled_tokens": ctx.sampled_tokens})
 
     async def _answers(self, ctx: pl.Context, model: str) -> list[pl.Group]:

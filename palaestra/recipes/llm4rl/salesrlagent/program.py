@@ -149,7 +149,9 @@ class PredictConversion:
                 )
             if lost := sum(j.left_out for j in by_split.values()):
                 ctx.say(f"calls={self.calls}: {lost} conversations so far have scores of 0.5")
-        return ConversionStudy(program=self, ctx=ctx, talks=talks, tables=tables, judged=by_split)
+        return ConversionStudy(
+            program=self, ctx=ctx, talks=talks, tables=tables, judge_scores=by_split
+        )
 
     def _talks(self, ctx: pl.Context, split: str) -> list[SalesTalk]:
         drawn = self.talks.draw(split, ctx.seed) if self.talks else None
@@ -178,7 +180,7 @@ class ConversionStudy:
     ctx: pl.Context
     talks: Mapping[str, Sequence[SalesTalk]]
     tables: Mapping[str, TalkTable]
-    judged: Mapping[str, JudgedTurns]
+    judge_scores: Mapping[str, JudgedTurns]
 
     @property
     def key(self) -> pl.Key:
@@ -212,7 +214,7 @@ class ConversionStudy:
         asked.
         """
         tables = dict[str, TalkTable]()
-        for split, turns in self.judged.items():
+        for split, turns in self.judge_scores.items():
             table, length = self.tables[split], self.tables[split].length
             for i, metric in enumerate(JUDGED):
                 values = turns.scores[..., i]
@@ -249,7 +251,7 @@ class ConversionStudy:
             shape = self.tables["test"].x.shape[:2]
             p = np.full(shape, self.base)
             if name == "zero-shot":
-                p = self.judged["test"].scores[..., 2]
+                p = self.judge_scores["test"].scores[..., 2]
             return {**self.numbers(name, p), "env_steps": 0}
 
         return run
@@ -289,10 +291,10 @@ class ConversionStudy:
                 "env_steps": int(lines[-1]["env_steps"]),
                 "curve": [{k: x[k] for k in ("env_steps", "reward")} for x in lines],
             }
-            turns = self.judged.get("test")
+            turns = self.judge_scores.get("test")
             if turns and name not in ("none", "oracle"):
-                result["asked"] = turns.asked + self.judged["train"].asked
-                result["fallbacks"] = turns.fallbacks + self.judged["train"].fallbacks
+                result["asked"] = turns.asked + self.judge_scores["train"].asked
+                result["fallbacks"] = turns.fallbacks + self.judge_scores["train"].fallbacks
             if guided:
                 self.ctx.say(
                     f"a prediction takes {1000 * passed:.3f} ms, embedding and asking apart"
@@ -350,7 +352,7 @@ class ConversionStudy:
         if self.ctx.out is not None:
             folder, made = self.ctx.out / "policy", self.program
             pl.control.save_policy(policies[0], folder)
-            metrics = [m for m in JUDGED if m != OUTCOME or made.cue] if self.judged else []
+            metrics = [m for m in JUDGED if m != OUTCOME or made.cue] if self.judge_scores else []
             settings = PredictorSettings(
                 embed=made.embed,
                 width=made.width,

@@ -28,7 +28,7 @@ class TalkState:
     """A talk under way."""
 
     task: pl.Task
-    said: tuple[tuple[str, str], ...] = ()  # roles and texts
+    talk: tuple[tuple[str, str], ...] = ()  # roles and texts
 
 
 class SimulatedUser:
@@ -45,16 +45,16 @@ class SimulatedUser:
     def reset(self, task: pl.Task, key: pl.Key) -> pl.Frame:
         turns = tuple((m.role, m.text) for m in task.prompt)
         ask = pl.Ask(seat="policy", say=task.prompt)
-        return pl.Frame(state=TalkState(task=task, said=turns), asks=(ask,))
+        return pl.Frame(state=TalkState(task=task, talk=turns), asks=(ask,))
 
     async def step(self, state: TalkState, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
         profile = str(state.task.meta["profile"])
-        talk = RecordedTalk(messages=(*state.said, ("assistant", acts[0].text)), reward=0.0)
+        talk = RecordedTalk(messages=(*state.talk, ("assistant", acts[0].text)), reward=0.0)
         turns = sum(role == "assistant" for role, _ in talk.messages)
         if turns < self.turns:
             reply = await self._ask(USER.format(profile=profile, talk=talk.text), 1.0, key)
             if reply and "DONE" not in reply:
-                now = replace(state, said=(*talk.messages, ("user", reply)))
+                now = replace(state, talk=(*talk.messages, ("user", reply)))
                 say = (pl.Message(role="user", content=reply),)
                 return pl.Frame(state=now, asks=(pl.Ask(seat="policy", say=say),))
         task = "A conversation of an agent with a user."
@@ -63,7 +63,7 @@ class SimulatedUser:
         )
         if label is None:
             raise pl.Fault("unread", "the user gave no number from 0 to 1 for the conversation")
-        now = replace(state, said=talk.messages)
+        now = replace(state, talk=talk.messages)
         return pl.Frame(state=now, pay={("policy", ""): label})
 
     async def _ask(self, question: str, temperature: float, key: pl.Key) -> str:

@@ -170,11 +170,11 @@ class WriteSearchQuestions:
     ) -> None:
         """Raises UserError where fewer than two questions are left, one to train on and one to measure."""
         why = Counter(str(r["dropped"]) for r in records if r["dropped"])
-        told = ", ".join(f"{n} {name}" for name, n in why.most_common()) or "all alike"
-        ctx.say(f"asearcher: {len(kept)} questions of {len(records)} seed documents ({told})")
+        reasons = ", ".join(f"{n} {name}" for name, n in why.most_common()) or "all alike"
+        ctx.say(f"asearcher: {len(kept)} questions of {len(records)} seed documents ({reasons})")
         if len(kept) < 2:
             raise pl.UserError(
-                f"asearcher: {len(kept)} of {len(records)} questions passed the checks ({told}), and two are "
+                f"asearcher: {len(kept)} of {len(records)} questions passed the checks ({reasons}), and two are "
                 "needed; name a stronger model, writer=endpoint(...), or raise write, known or tries"
             )
 
@@ -263,8 +263,10 @@ class QuestionAgent:
             made = await self._ask((*key, "inject"), text, InjectedQuestion)
             if same_text(chosen.entity, made.question):
                 return draft, "entity still named"
-            documents, told = (*draft.documents, other), (*draft.statements, made.statement)
-            changed = replace(draft, question=made.question, documents=documents, statements=told)
+            documents, statements = (*draft.documents, other), (*draft.statements, made.statement)
+            changed = replace(
+                draft, question=made.question, documents=documents, statements=statements
+            )
         changed = replace(
             changed,
             steps=(*draft.steps, chosen.action),
@@ -283,19 +285,21 @@ class QuestionAgent:
         """
         if why := fault_of_form(draft, self.pages[draft.documents[0]]):
             return None, why
-        shown = self._shown(draft.documents)
+        passages = self._shown(draft.documents)
         if not (
-            await self._ask((*key, "valid"), filled(VALID, draft, documents=shown), QuestionVerdict)
+            await self._ask(
+                (*key, "valid"), filled(VALID, draft, documents=passages), QuestionVerdict
+            )
         ).yes:
             return None, "not valid"
-        if not is_right(draft.answer, await self._answer((*key, "reached"), draft, shown)):
+        if not is_right(draft.answer, await self._answer((*key, "reached"), draft, passages)):
             return None, "not reached through documents"
         asked = [self._answer((*key, "alone", i), draft, "") for i in range(self.how.tries)]
-        said = await asyncio.gather(*asked)
-        right = sum(is_right(draft.answer, text) for text in said)
+        answers = await asyncio.gather(*asked)
+        right = sum(is_right(draft.answer, text) for text in answers)
         if right > most:
             return None, "easier than before"
-        wrong = dict.fromkeys(" ".join(t.split()) for t in said if not is_right(draft.answer, t))
+        wrong = dict.fromkeys(" ".join(t.split()) for t in answers if not is_right(draft.answer, t))
         for other in [text for text in wrong if text][:RIVALS]:
             asked_of = filled(RIVAL, draft, other=other)
             if (await self._ask((*key, "rival", other), asked_of, QuestionVerdict)).yes:
@@ -330,8 +334,8 @@ class QuestionAgent:
 
 
 def filled(template: str, draft: DraftQuestion, **more: str) -> str:
-    told = {"question": draft.question, "answer": draft.answer}
-    return template.format(**told, statements="\n".join(draft.statements), **more)
+    fields = {"question": draft.question, "answer": draft.answer}
+    return template.format(**fields, statements="\n".join(draft.statements), **more)
 
 
 def same_text(term: str, text: str) -> bool:
@@ -372,7 +376,9 @@ def own_questions(ctx: pl.Context) -> list[dict[str, Any]]:
     if not isinstance(tasks, pl.tasks.FileTasks):
         return []
     sizes = {"train": tasks.size, "test": tasks.test_size}
-    found = [(split, tasks.task(split, i)) for split, n in sizes.items() for i in range(n)]
+    tasks_of_splits = [
+        (split, tasks.task(split, i)) for split, n in sizes.items() for i in range(n)
+    ]
     return [
         {
             "id": task.id,
@@ -381,5 +387,5 @@ def own_questions(ctx: pl.Context) -> list[dict[str, Any]]:
             "split": split,
             **({"gold": task.meta["gold"]} if "gold" in task.meta else {}),
         }
-        for split, task in found
+        for split, task in tasks_of_splits
     ]
