@@ -52,7 +52,7 @@ from palaestra.run.record_checks import check_recorded, write_omissions
 from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
 from palaestra.run.snapshots import follow_learners
 from palaestra.run.stages import check_stages
-from palaestra.run.steering import Answer, answer_of, keep_set, with_set
+from palaestra.run.steering import SteeringAnswer, answer_of, keep_set, with_set
 from palaestra.schedule import resolve
 from palaestra.step import start, step
 from palaestra.store import checkpoint, rollouts
@@ -213,11 +213,11 @@ def ask_on_step(
     log: checkpoint.AppendLog | None,
     state: State,
     record: Metrics,
-) -> Answer:
+) -> SteeringAnswer:
     """Logs the step with what the user's function says of it, and keeps the fields that it sets. The
     step is logged also where the function raises.
     """
-    answer, at = Answer(), state["step"]
+    answer, at = SteeringAnswer(), state["step"]
     try:
         if ctx.on_step is not None:
             answer = answer_of(ctx.on_step(at, dict(record)), recipe, record)
