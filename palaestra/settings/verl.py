@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra import catalogue, values
+from palaestra.context import Runnable
 from palaestra.errors import UserError
 
 ACTOR, ROLLOUT, MODEL = (
@@ -443,7 +444,7 @@ class _Translator:
         self.used |= {"reward_model.enable", "reward_model.model.path"}
 
 
-def _paths(recipe: Any, path: str) -> list[str]:
+def _paths(recipe: Runnable, path: str) -> list[str]:
     """The fields that are meant, in a form that names each of them alone. A star stands for all of
     the objective with this name: a sum has one in each part.
     """
@@ -459,7 +460,7 @@ def _paths(recipe: Any, path: str) -> list[str]:
         return []
 
 
-def _shortest(recipe: Any, full: str, wished: str = "") -> str:
+def _shortest(recipe: Runnable, full: str, wished: str = "") -> str:
     """A short path that leads to this field and no other."""
     names = full.split(".")
     ends = [wished, *(".".join(names[-n:]) for n in range(2, len(names)))]
