@@ -36,7 +36,7 @@ def _part(which: Slice, record: GpuRecord | None, tables: Mapping[str, Table]) -
         why = f" ({record['why']})" if record and tried and record.get("why") else ""
         return f"{ITEM}{which.name} ({which.says}): not measured{why}."
     about = f"**{which.name}**: {which.says}; {record['machine']['processor']}."
-    flat = {**record["result"], "work": record["work"]}
+    flat = {**record["result"], "work": record["work"], "machine": record["machine"]}
     return f"{about}\n\n{tables[which.kind]([flat])}"
 
 

@@ -170,13 +170,13 @@ def pack(
         columns.setdefault("place", float(i))  # among the examples, whose rows have names
         columns["trained"] = np.array(columns["trained"], bool)
         columns["trained"][:1] = False  # nothing precedes the first token, so it has no log-prob
-        shown = shown_pictures(e.row, view.ids_T)
-        if shown:  # nobody chose their places
+        row_pictures = shown_pictures(e.row, view.ids_T)
+        if row_pictures:  # nobody chose their places
             columns["trained"] &= view.ids_T < FIRST_PLACE
         if columns["trained"].any():
             rows.append(columns)
             units.append(e.unit or f"\0{i}")
-            pictures.append(shown)
+            pictures.append(row_pictures)
             choices.append(choices_of(e.row, policy))
     if not rows:
         return None

@@ -27,7 +27,6 @@ from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.terminal.progress import Headway
 from palaestra.view.drawing import duration
 
-
 WHOLE = (1, 1)  # the share that is all of it
 
 

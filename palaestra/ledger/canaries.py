@@ -36,6 +36,7 @@ from safetensors.torch import load_file
 
 from palaestra import catalogue, values
 from palaestra.card import Card
+from palaestra.context import Runnable
 from palaestra.engines.sampling import observers
 from palaestra.errors import Fault
 from palaestra.ledger import digests
@@ -129,7 +130,7 @@ class CanaryCase:
         budget: of a program, by meter.
     """
 
-    runnable: Any
+    runnable: Runnable
     settings: Settings
     budget: Mapping[str, float] = field(default_factory=dict)
 
@@ -182,7 +183,7 @@ def watch(
     )
 
 
-def made_small(case: CanaryCase, size: Sequence[int]) -> tuple[Any, Settings]:
+def made_small(case: CanaryCase, size: Sequence[int]) -> tuple[Runnable, Settings]:
     """What `watch` runs of a case, and on what."""
     settings = replace(case.settings, seed=0, evaluate=min(case.settings.evaluate, EVALUATED))
     small = overrides.make_smallest(case.runnable)

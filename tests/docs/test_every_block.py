@@ -31,7 +31,7 @@ INLINE = sorted(
 RUN = {  # pages whose commands a test runs
     "README.md", "first-run.md", "examples.md", "howto.md", "beside.md", "environments.md", "plan.md", "viewer.md",
     "models.md", "agents.md", "documents.md", "errands.md", "rewards.md", "trackers.md", "curricula.md",
-    "search.md", "studies.md", "games.md",
+    "search.md", "studies.md", "games.md", "questions.md",
     # those of surveys: tests/docs/test_surveys.py
     "choose.md", "essay-procedural-rhetoric.md", "survey-irl.md", "taxonomy.md",
 }  # fmt: skip

@@ -25,7 +25,7 @@ tasks are played with as many actions as the environment allows.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import palaestra as pl
 
@@ -109,7 +109,6 @@ class DrawByHorizon:
     unit: Unit = "updates"
     budget: int = 0
     source: pl.Draw = pl.Shuffled()
-    clock: ClassVar[str] = "every"
 
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
@@ -192,8 +191,8 @@ class TellHorizon:
             return e
         # the environment's own limit has the same status
         cut = horizon > 0 and e.status == "truncated:turns" and replies(e) >= horizon
-        told = {"cut": float(cut), "actions": float(env_steps(e))}
-        reward = replace(e.reward, parts={**e.reward.parts, **told})
+        counts = {"cut": float(cut), "actions": float(env_steps(e))}
+        reward = replace(e.reward, parts={**e.reward.parts, **counts})
         return replace(e, reward=reward, muted=e.muted or (cut and self.cut == "unknown"))
 
 
@@ -238,11 +237,11 @@ def embedded(
     episodes first, of which it learns what words are actions.
     """
     made = build(horizons=horizons, every=every, samples=samples, **options)
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(pl.Demonstrate()),
         schedule=pl.Schedule(prompts=16, steps=48),
         optimiser=pl.AdamW(lr=2e-3, warmup=4),
     )
     rl = pl.vary(made, schedule=pl.Schedule(prompts=6, steps=24), optimiser=pl.AdamW(lr=5e-4))
-    return pl.Pipeline(parts={"shown": pl.warm(shown), "rl": pl.Part(rl, model=pl.Output("shown"))})
+    return pl.Pipeline(parts={"shown": pl.warm(sft), "rl": pl.Part(rl, model=pl.Output("shown"))})

@@ -51,8 +51,9 @@ CARD = pl.Card(
                 also=("tools",),
             ),
         ),
-        shows="tools/calls",
-        own={"model": "tiny-agent", "schedule.prompts": 2, "collect.links.0.n": 2},
+        shows="groups_mixed",
+        off={"collect.links.0.n": 1},
+        own={"model": "tiny-agent", "schedule.prompts": 4, "collect.links.0.n": 4},
     ),
     use="It helps where attempts are dear, so that each batch is learned from several times; with one "
     "pass it is RLOO.",

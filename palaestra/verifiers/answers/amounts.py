@@ -71,7 +71,8 @@ total totals answer result value values amount amounts number numbers count coun
 height depth area perimeter volume distance radius diameter circumference age score price cost
 profit loss income salary wage fee tax discount change balance debt budget rate speed pace
 probability chance odds percentage share temperature weight mass time duration period population
-size capacity order degree rank dimension maximum minimum max min mean average median mode range sum
+size altitude elevation force pressure voltage current energy power density concentration dose
+capacity order degree rank dimension maximum minimum max min mean average median mode range sum
 difference product quotient remainder ratio grand consist consists consisting out made full
 """)
 # names of operations and functions, which a colon makes the name of a result: `sum of 7`, `sum: 7`
@@ -145,6 +146,11 @@ overstates understates disagrees bps goes comes seems appears looks becomes need
 raised multiplied divided added subtracted choose modulus factorials integral derivative grand
 double scores choices options
 """)
+# of a letter the units that it stands for, where the question names one
+LETTER_NAMES = {
+    "m": {"meter", "metre", "mètre", "metro"}, "g": {"gram", "gramme"}, "s": {"second", "seconde"},
+    "h": {"hour", "heure"}, "l": {"liter", "litre"},
+}  # fmt: skip
 DEGREES = re.compile(r"°[cfk]?|℃|℉")
 EDGE = re.compile(r"^[(\[{\"“‘'*`$]+|[)\]}\"”’'*`$,.;:!?]+$")
 SIGNS = {"-": "-", "−": "-", "–": "-", "minus": "-", "negative": "-", "+": "+", "plus": "+"}
@@ -170,6 +176,7 @@ def bare(word: str) -> str:
 def words_of(text: str) -> frozenset[str]:
     """The things a question names, in the singular: what its answer may count."""
     words = re.findall(r"[^\W\d_]{3,}", text[-20_000:].casefold())
+    words += [w.casefold() for w in re.findall(r"\b[A-Z]{2}\b", text[-20_000:])]  # XP
     return frozenset(singular(w) for w in words if w not in CHANGES)
 
 
@@ -332,6 +339,7 @@ def goes_on(after: Sequence[str], known: Collection[str]) -> bool:
         parts = [p for p in re.split(r"[/\-^·²³]|\d+", text) if p]
         # a letter alone may be a variable
         unit = bool(parts) and len("".join(parts)) > 1 and is_unit(parts, known)
+        unit = unit or not LETTER_NAMES.get(text, frozenset[str]()).isdisjoint(known)
         if (
             text in CHANGES
             and not unit

@@ -25,6 +25,7 @@ from palaestra.verifiers.answers.amounts import (
     sign_before,
     words_of,
 )
+from palaestra.verifiers.answers.echo import states_text
 from palaestra.verifiers.answers.notation import (
     plain_decimal,
     read_notation,
@@ -32,6 +33,7 @@ from palaestra.verifiers.answers.notation import (
     text_key,
 )
 from palaestra.verifiers.answers.numerals import (
+    EUROPEAN,
     LONGEST,
     NUMBER,
     join_numbers,
@@ -43,6 +45,18 @@ from palaestra.verifiers.answers.numerals import (
 from palaestra.verifiers.answers.script import plain_forms, space_numbers
 from palaestra.verifiers.answers.statement import statements
 from palaestra.verifiers.answers.units import currency_of, read_quantity
+from palaestra.verifiers.answers.values import (
+    contradicts,
+    dated_otherwise,
+    denies_abroad,
+    in_whole_coins,
+    is_foreign,
+    plain_emphasis,
+    plain_values,
+    point_decimals,
+    states_value,
+    turned_sign,
+)
 from palaestra.verifiers.answers.withdrawal import (
     is_denied,
     is_rejected,
@@ -53,6 +67,8 @@ from palaestra.verifiers.answers.withdrawal import (
 from palaestra.verifiers.base import strip_thinking
 
 MARKS = ' \t\r\n*`"$“”'  # quotes, emphasis and mathematics around an answer
+MOST_READ = 4000  # characters of a reply that is read in more ways
+QUOTED = MARKS.replace("$", "")
 EMPHASIS_END = re.compile(r"^[:*_`]+|^\s*\n\s*(?=\*\s)")  # behind a marker
 ELLIPSIS = re.compile(r"[0-9]\s*(?:\.\.|…)|(?:\.\.|…)\s*[-+0-9]")  # 0.33... is not 0.33
 OPERATOR = re.compile(r"\s*\*\s+(?=[-+0-9.\\$])")  # * 7 is no emphasis
@@ -101,7 +117,7 @@ EXCLUDED_NUMBER = re.compile(
     re.IGNORECASE,
 )
 ATTACHED_UNIT = re.compile(
-    r"(?<=[0-9])(?=(?:[cmk]m|kg|mg|ml|mL|ft|yd|mi|lbs?|oz|hrs?|min|sec|ms|km/h|m/s|mph|kph|[ckm]?m[²³]|[ckm]?m\^[23])(?![A-Za-z0-9]))"
+    r"(?<=[0-9])(?=(?:[cmk]m|kg|mg|ml|mL|ft|yd|mi|lbs?|oz|hrs?|min|sec|ms|km/h|m/s|mph|kph|[mgshlL]|[ckm]?m[²³]|[ckm]?m\^[23])(?![A-Za-z0-9]))"
 )
 UNIT_POWER = re.compile(r"\b((?:mm|cm|dm|km|ft|yd|mi|in))\s?\^\s?\{?([23])(?![0-9])\}?")
 ORDINAL_MARK = re.compile(r"#[0-9]")  # #7 is the seventh
@@ -128,8 +144,14 @@ APPOSITION = re.compile(
 )
 # an apposition with one of these names another thing
 OTHERS = frozenset(["second", "other", "next", "former", "choice", "option", "answer", "guess"])
-IT_IS = re.compile(r"^(?:so )?(?:it|this|that|he|she)(?: is| was|'s|’s)\s+", re.IGNORECASE)
-CLOSED = re.compile(r"\W*(yes|no|true|false)\b(?=\s*[.,;:!\n—–])", re.IGNORECASE)
+IT_IS = re.compile(r"^(?:so )?(?:(?:it|this|that|he|she)(?: is| was|'s|’s)|its)\s+", re.IGNORECASE)
+CLOSED = re.compile(
+    r"\W*(yes|no|true|false|nope|yep|yeah)\b(?=\s*[.,;:!\n—–]|\s+(?:it|its|they|he|she|because|there)\b)",
+    re.IGNORECASE,
+)
+LIST_OF_ONE = re.compile(r"[\s`]*\[[^\[\]\\]*\][\s`.]*")  # [3] is not 3
+COLLOQUIAL = {"nope": "no", "yep": "yes", "yeah": "yes"}
+SMILE = re.compile(r"\s*[:;]-?[)D]\s*$")
 OPENED = re.compile(r"\b(?:yes|no|true|false|but|however|although|unless)\b", re.IGNORECASE)
 # no result stands beside one of these
 JOINTS = frozenset([*"+-*/x·×÷^,;|&", "or", "and", "to", "\\cdot", "\\times"])
@@ -140,14 +162,51 @@ REFUSALS = frozenset([*"<>≠≤≥", "<=", ">=", "!=", "not", "never", "isn't",
 
 def is_right_answer(response: str, gold: str, prompt: str = "") -> bool:
     """Whether the final answer of the response is the gold one."""
-    answer = extract_answer(response, gold, prompt)
-    if answer is None or not same_answer(answer, gold):
-        return False
+    if is_foreign(prompt) or EUROPEAN.search(gold):
+        gold, response = point_decimals(gold), point_decimals(response)
     wanted = currency_of(gold)
-    if not wanted:
+    if wanted and (named := currency_of(final_line(response))) and not named <= wanted | {"c"}:
+        return False
+    answer = extract_answer(response, gold, prompt)
+    if "[" not in gold and LIST_OF_ONE.fullmatch(response):
+        return False
+    if answer is not None and same_answer(answer, gold):
+        other = wanted and "c" not in wanted and currency_of(final_line(response)) == {"c"}
+        line = final_line(response)
+        if "." not in gold and dated_otherwise(line, prompt):
+            return False
+        return not (other or contradicts(line, prompt) or denies_abroad(line, prompt))
+    return is_read_otherwise(response, gold, prompt)
+
+
+def is_read_otherwise(response: str, gold: str, prompt: str) -> bool:
+    """Whether a reply states the reference in a notation of its kind, or in words of the question."""
+    whole = plain_forms(strip_thinking(response))
+    text = SMILE.sub("", whole)
+    stated, shown = final_statement(text)
+    body = text if stated is None else stated
+    if len(text) > MOST_READ:
+        return False
+    money, gold = gold.strip(QUOTED), strip_markup(gold)
+    number = parse_number(gold)
+    if number is not None:
+        ways = [plain_values(text, gold, prompt)]
+        if currency_of(money) & {"$", "€"}:
+            ways.append(in_whole_coins(text))
+        if number[0] < 0 and (turned := turned_sign(text, prompt)):
+            ways.append(turned)
+        answers = (extract_answer(way, gold, prompt) for way in ways if way != text)
+        if any(answer is not None and same_answer(answer, gold) for answer in answers):
+            line = final_line(text)
+            return not (contradicts(line, prompt) or denies_abroad(line, prompt))
+    elif not shown and states_text(body, gold, prompt):
         return True
-    named = currency_of(final_line(response))
-    return not named or named == wanted
+    elif not shown and (plain := plain_emphasis(text)) != whole:
+        answer = extract_answer(plain, gold, prompt)
+        if answer is not None and same_answer(answer, gold):
+            return True
+    body, money = (GAPS_AROUND.sub("", t.strip(QUOTED)) for t in (body, money))
+    return states_value(body, money if currency_of(money) else gold, prompt)
 
 
 def same_answer(given: str, gold: str) -> bool:
@@ -337,7 +396,7 @@ def closed_answer(text: str) -> str | None:
     match = CLOSED.match(text) if len(text) <= LONGEST else None
     if match is None or OPENED.search(text, match.end()) or is_withdrawn(text, match.end()):
         return None
-    return match[1]
+    return COLLOQUIAL.get(match[1].casefold(), match[1])
 
 
 def repeats_question(stated: str, gold: str, prompt: str) -> bool:

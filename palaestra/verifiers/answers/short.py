@@ -51,6 +51,7 @@ SET_NAME = re.compile(
 ETC = re.compile(r"^\s*\$?(?:\.\.\.|…|\\[lc]?dots|etc\.?)[\s$]*$", re.IGNORECASE)
 ENDLESS = re.compile(r"(?:\.\.\.|…|\\[lc]?dots|\betc\.?|\band so on)[\s.$*)}\]\\]*$", re.IGNORECASE)
 ROW = re.compile(r"[-+−]?[0-9.]+(?:[ \t]+[-+−]?[0-9.]+)+")
+NAMES = re.compile(r"[^\W\d_][\w'’-]*")  # one word
 ORDINAL = re.compile(
     r"^\s*(?:and\s+)?(?:first|then|next|after that|followed by|finally|lastly)\b,?\s+(?=\S)",
     re.IGNORECASE,
@@ -130,12 +131,12 @@ class SetAnswer:
     partial: bool = False
 
     @guard_verifier
-    def __call__(self, response: str, answer: Any) -> Judgement:
+    def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         wanted = [str(x) for x in require_field(answer, "answer", (list, tuple), self)]
         stated = stated_answer(response)
         if stated is None:
             stated = plain_forms(strip_thinking(response)).strip()
-            stated = stated_listing(stated, wanted) or stated
+            stated = without_kind(stated_listing(stated, wanted) or stated, prompt)
         gold = [item_key(shortest_decimal(x)) for x in wanted]
         if [item_key(shortest_decimal(x)) for x in items_of("; ".join(wanted), wanted)] != gold:
             raise UserError(
@@ -151,6 +152,13 @@ class SetAnswer:
         f1 = 2 * common / (len(keys) + len(gold))
         score = 1.0 if equal else min(f1, REORDERED_WORTH) if self.partial else 0.0
         return Judgement(score=score, parts=parts)
+
+
+def without_kind(text: str, prompt: str) -> str:
+    """A listing without the plural in front of it that the question names: `Vitamins A, D and K`."""
+    match = re.match(r"(?:the\s+)?([A-Za-z]{4,}s)\s+(?=\S+(?:,|\s+and\b))", text, re.IGNORECASE)
+    named = match is not None and re.search(rf"\b{match[1]}\b", prompt, re.IGNORECASE)
+    return text[match.end() :] if match and named else text
 
 
 def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
@@ -169,6 +177,9 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
     text = text.removeprefix("\\{").removesuffix("\\}")
     if ROW.fullmatch(text) and not GROUPED.search(text):  # 1 2 3
         text = ",".join(text.split())
+    words = text.rstrip(".!").split()  # red green blue
+    if len(golds) > 1 and len(words) == len(golds) and all(map(NAMES.fullmatch, [*golds, *words])):
+        text = text if SEPARATOR.search(text) else ",".join(words)
     whole = sorted((gold for gold in golds if SEPARATOR.search(gold)), key=len, reverse=True)
     kept = "|".join(rf"(?<!\w){re.escape(gold)}(?!\w)" for gold in whole) or r"(?!)"
     text += ", ..." if endless else ""

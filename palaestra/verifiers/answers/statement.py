@@ -56,7 +56,7 @@ CHOICE = re.compile(
 )
 # of what makes a thing what it is: written by, called, located in; but not refuted by, believed to be
 PARTICIPLE = (
-    r"(?:(?:\w+ly\s+)?(?:(?:called|named|termed|spelled|labell?ed)\s+"
+    r"(?:(?:\w+ly\s+)?(?:(?:called|named|titled|entitled|dubbed|termed|spelled|labell?ed)\s+"
     r"|(?:known|referred to|described)\s+as\s+|made (?:up )?of\s+"
     r"|\w+(?:ed|en|wn|nt|lt|ght|rn|ld)\s+(?:in|at|on)\s+"
     r"|(?:written|authored|painted|composed|directed|invented|discovered|founded|designed|built|created"
@@ -103,10 +103,21 @@ REASON = re.compile(
 EXCLUDED = re.compile(
     r",?\s+(?:and\s+)?not\s+(?:the\s+|an?\s+)?(?P<other>[^,;:.!?]{1,60})[.!]*$", re.IGNORECASE
 )
+# when something was done, behind who did it: painted by him between 1508 and 1512
+DATED = re.compile(
+    r",?\s+(?:in|between|from|around|during|on|since)\s+(?:[A-Z][a-z]+ )?(?:the )?[0-9]{1,4}s?\b[\w\s,–-]{0,30}[.!]*$"
+)
+AUXILIARY = re.compile(
+    r"\b(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\s*$", re.IGNORECASE
+)
 YEARS = re.compile(
     r"\s*\((?:born |b\. |c\. |ca\. )?[0-9]{3,4}(?:\s*[-–—]\s*(?:[0-9]{2,4}|present)?)?\)"
 )
 ALL = re.compile(r"\ball\b(?! (?:but|except|besides))", re.IGNORECASE)
+HOLDS = re.compile(
+    r"(?P<subject>[^.;:!?\n=,]{1,80}?)\s+(?:contains?|includes?|comprises?|consists? of)\s+(?P<body>\S.*)",
+    re.IGNORECASE | re.DOTALL,
+)
 LISTING_END = re.compile(r",?\s+(?:respectively|in (?:that|this|any) order)[.!]*$", re.IGNORECASE)
 SUBSTANCE = re.compile(r"\s*\((?=[A-Za-z]*[0-9₀-₉])(?:[A-Z][a-z]?[0-9₀-₉]*){1,8}\)")  # (CO2)
 TITLE = re.compile(
@@ -167,7 +178,7 @@ def stated_listing(text: str, golds: Sequence[str]) -> str | None:
     if len(text) > LONGEST_STATEMENT + 20 * sum(map(len, golds)) or is_withdrawn(text, 1):
         return None
     text = LISTING_END.sub("", plain_sentence(text, "\0"))
-    match = COPULA.fullmatch(text) or HEADING.fullmatch(text)
+    match = COPULA.fullmatch(text) or HEADING.fullmatch(text) or HOLDS.fullmatch(text)
     plain = ALL.sub("", text)
     for gold in sorted(golds, key=len, reverse=True):
         plain = re.sub(rf"(?<!\w){re.escape(gold)}(?!\w)", " ", plain, flags=re.IGNORECASE)
@@ -225,7 +236,16 @@ def plain_sentence(sentence: str, gold: str) -> str:
     sentence = OPENING.sub("", sentence.strip().strip("*_ "), count=1)
     if (reason := REASON.search(sentence)) and reason.start():
         sentence = sentence[: reason.start()]
+    dated = DATED.search(sentence)
+    if dated and dated.start() and not any(map(str.isdigit, gold)) and gold != "\0":
+        sentence = sentence[: dated.start()]
     excluded = EXCLUDED.search(sentence)
-    if excluded and excluded.start() and gold.casefold() not in excluded["other"].casefold():
+    denied = excluded and AUXILIARY.search(sentence[: excluded.start()])
+    if (
+        excluded
+        and not denied
+        and excluded.start()
+        and gold.casefold() not in excluded["other"].casefold()
+    ):
         sentence = sentence[: excluded.start()]
     return sentence

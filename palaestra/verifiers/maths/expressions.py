@@ -30,6 +30,7 @@ from palaestra.verifiers.answers.notation import bases_in, read_notation, text_k
 from palaestra.verifiers.answers.script import is_han, leads_to_number, plain_forms
 from palaestra.verifiers.answers.short import stated_answer
 from palaestra.verifiers.answers.statement import OPENING, statements
+from palaestra.verifiers.answers.values import is_foreign
 from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
@@ -40,8 +41,12 @@ from palaestra.verifiers.base import (
 )
 from palaestra.verifiers.maths.text import (
     AND,
+    INEQUALITY,
+    WHERE,
+    WITHIN,
     as_interval,
     as_point,
+    as_vector,
     expand_signs,
     is_listing,
     is_loose,
@@ -51,10 +56,19 @@ from palaestra.verifiers.maths.text import (
     split_units,
     squeeze,
     strip_units,
+    without_membership,
+    without_remarks,
 )
 from palaestra.verifiers.worker import ask
 
 CHILD = "palaestra.verifiers.maths.worker"
+FOREIGN_WORDS = {
+    "ou": "or", "oder": "or", "et": "and", "und": "and", "est": "is", "ist": "is", "sont": "are", "sind": "are",
+}  # fmt: skip
+FOREIGN = re.compile(rf"\b(?:{'|'.join(FOREIGN_WORDS)})\b", re.IGNORECASE)
+# \{x : 0 < x < 2\}, and f^{-1}(x) =
+BUILDER = re.compile(r"^\s*\\?\{\s*[a-z]\s*(?::|\||\\mid)\s*(.+?)\s*\\?\}\s*$")
+FUNCTION = re.compile(r"\s*[a-z](?:\s*\^\s*\{?\s*-1\s*\}?)?\s*\([a-z]\)\s*=(?!=)")
 ARITHMETIC = re.compile(r"[0-9+\-*/(). ]{1,300}")
 SIGNS = {
     "\\times": "*", "\\cdot": "*", "×": "*", "·": "*", "⋅": "*", "∗": "*", "\\div": "/", "÷": "/",
@@ -214,6 +228,9 @@ class Math:
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         gold = gold_of(require_field(answer, "answer", (str, int, float), self)).strip(MARKS)
+        if is_foreign(prompt):
+            response = FOREIGN.sub(lambda m: FOREIGN_WORDS[m[0].casefold()], response)
+        response = response if WHERE.search(gold) else WHERE.sub("", response)
         stated = answer_in(response, gold, prompt)
         if not stated:
             return failed_judgement("unparsable")
@@ -229,7 +246,12 @@ class Math:
             return binary_judgement(same_answer(stated, f"{above.strip()}/{below.strip()}"))
         if any(written) or bases_in(stated) != bases_in(gold):
             return binary_judgement(written[0] is not None and written[0] == written[1])
+        stated = without_remarks(stated, gold)
         stated, gold = (spell_alike(strip_markup(text, OUTER)) for text in (stated, gold))
+        stated = BUILDER.sub(r"\1", stated)
+        if "=" not in stated and (name := FUNCTION.match(gold)):
+            gold = gold[name.end() :]
+        stated = as_vector(without_membership(stated, gold), gold)
         if same_formula(squeeze_spaces(stated), squeeze_spaces(gold)):
             return binary_judgement(True)
         if "=" in stated and "=" not in gold and not is_listing(stated):
@@ -238,9 +260,11 @@ class Math:
 
     def expression(self, stated: str, gold: str, prompt: str) -> Judgement:
         """Of a reference that is no bare number."""
-        stated = as_point(stated, gold)
+        stated, gold = as_point(stated, gold), as_point(gold, stated)
         known = words_of(prompt)
-        stated = name_constants(as_interval(stated, gold), gold)
+        if INEQUALITY.fullmatch(gold.strip()) or WITHIN.fullmatch(gold):
+            stated, gold = (as_interval(text, "(0, \\infty)") for text in (stated, gold))
+        stated = name_constants(as_interval(stated, gold, prompt), gold)
         stated, gold = expand_signs(stated), expand_signs(gold)
         stated, gold = (AND.sub(",", text) if is_listing(gold) else text for text in (stated, gold))
         copied = (

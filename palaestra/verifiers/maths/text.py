@@ -46,11 +46,35 @@ RELATIONS = (
     (re.compile(r"\\log\s*_\s*(?:e(?![a-zA-Z])|\{\s*(?:\\mathrm\s*\{\s*e\s*\}|e)\s*\})"), r"\\ln "),
     (re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*([A-Za-z])\s*\}"), r" \1 "),
 )
+SIGNS = {
+    "∞": r"\infty ", "π": r"\pi ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "λ": r"\lambda ", "φ": r"\phi ",
+    "⟨": "(", "⟩": ")", "∪": r"\cup ", "∈": r"\in ", "ℝ": r"\mathbb{R}",
+}  # fmt: skip
+PLAIN_NAMES = re.compile(
+    r"(?<![\\A-Za-z{])(arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|sec|csc|cot|ln|log|exp|pi|infinity)(?![A-Za-z])"
+)
+PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)")
+ROWS = re.compile(r"\s*\[\s*(\[[^\[\]]+\](?:\s*,\s*\[[^\[\]]+\])*)\s*\]\s*")
+OUTWARD = re.compile(r"^([^\[\]]*)\]\s*([^\[\],;]+)[,;]([^\[\],;]+)\[$")
+MATRIX = re.compile(r"\\begin\{([pb]matrix)\}(.*?)\\end\{\1\}", re.DOTALL)
+ROUNDED = re.compile(r"(?<=\S)\s*(?:≈|\\approx(?![a-zA-Z]))\s*[-−]?[0-9][0-9.,]*\s*$")
+WHERE = re.compile(
+    r"\s*,?\s*(?:where|with|for)\s+\$?[A-Za-z](?:_[0-9])?\$?\s*(?:is|being|\\in|∈)\s+[^.=]{1,60}\.?\s*$"
+)
+BASIS = re.compile(
+    r"\s*([-+−]?)\s*([0-9]+(?:\.[0-9]+)?|\\frac\{[0-9]+\}\{[0-9]+\})?\s*(?:\\(?:math|text)bf\s*\{([ijk])\}|\\(?:hat|vec)\s*\{?\s*\\?([ijk])(?:math)?\s*\}?|([ijk]))"
+)
 RAISED_DIGITS = re.compile(r"(?<=[A-Za-z0-9)}])[⁻⁺]?[⁰¹²³⁴-⁹]+")
 # a < x < b, x < b: one letter between or beside bounds
 INEQUALITY = re.compile(
     r"(?:(?P<low>[^<>\\]+(?:\\(?!le(?![a-z])|ge(?![a-z]))[^<>\\]*)*)(?P<lower><|>|\\le(?![a-z])|\\ge(?![a-z])))?\s*(?P<name>[A-Za-z])\s*"
     r"(?:(?P<upper><|>|\\le(?![a-z])|\\ge(?![a-z]))(?P<high>[^<>]+))?"
+)
+WITHIN = re.compile(
+    r"^\s*\|\s*([A-Za-z])\s*\|\s*(<|\\le(?![a-z]))\s*([0-9]+(?:\.[0-9]+)?)\s*$"
+)  # |x| < 1
+ABOUT_INTERVALS = re.compile(
+    r"[<>≤≥]|\\(?:le|ge|leq|geq|lt|gt)(?![a-zA-Z])|\b(?:inequalit|interval|domain)", re.IGNORECASE
 )
 COORDINATE = re.compile(r"\s*([a-z])\s*=([^=<>,]+)")
 TURNED = {">": "<", "\\ge": "\\le"}
@@ -67,7 +91,7 @@ ACCENT = re.compile(
     r"|\^\s*\{\s*\(|(?<=[A-Za-z])\s*\^\s*\{?\s*-\s*1\s*\}?\s*\("  # derived n times, inverse
 )
 NO_BRACES = str.maketrans("", "", "{}")
-ENUMERATION = re.compile(r"^([A-Za-z])(?:_\{?[1-9]\}?)?=$")
+ENUMERATION = re.compile(r"^(\\?[A-Za-z]+)(?:_\{?[1-9]\}?)?=$")
 ENUMERATED = re.compile(r"([A-Za-z])_\{?([1-9])\}?\s*=")
 NAMED = re.compile(
     r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\))\s*(?:=(?!=)|\\in(?![a-zA-Z]))"
@@ -86,12 +110,86 @@ def spell_alike(text: str) -> str:
     """
     text = text.replace("″", "''").replace("‴", "'''").replace("′", "'").replace("’", "'")
     text = re.sub(r"(?<=[\w)])\*\*(?=[\w({-])", "^", text)  # x**2
+    for sign, name in SIGNS.items():
+        text = text.replace(sign, name)
+    text = re.sub(r"\\langle(?![a-zA-Z])", "(", re.sub(r"\\rangle(?![a-zA-Z])", ")", text))
+    text = PLAIN_ROOT.sub(r"\\sqrt{\1}", text)
+    text = PLAIN_NAMES.sub(lambda m: "\\infty " if m[1] == "infinity" else f"\\{m[1]} ", text)
+    text = re.sub(r"(?<=[\w)}])\s*\*\s*(?=[\w({\\])", r" \\cdot ", text)  # 2*x
+    if ";" in text and "," not in text and re.search(r"[({\[][^;]*;[^;]*[)}\]]", text):
+        text = text.replace(";", ",")  # {-3; 3}
+    text = OUTWARD.sub(r"\1(\2,\3)", text)  # ]-1, 3[
+    text = ROWS.sub(lambda m: matrix_of(m[1]), text)
     if "\\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # escaped twice
     for pattern, name in RELATIONS:
         text = pattern.sub(name, text)
     text = RAISED_DIGITS.sub(lambda m: f"^{{{m[0].translate(RAISED)}}}", over_fractions(text))
     return PRIMED.sub(name_derivative, text)
+
+
+def matrix_of(rows: str) -> str:
+    """[1, 2], [3, 4] as a matrix of LaTeX."""
+    lines = [row.replace(",", " & ") for row in re.findall(r"\[([^\[\]]+)\]", rows)]
+    return "\\begin{pmatrix}" + r" \\ ".join(lines) + "\\end{pmatrix}"
+
+
+def as_vector(stated: str, gold: str) -> str:
+    """A vector as the point that the reference is: a column or row of LaTeX, [1, 2, 3], 3i - j + 2k;
+    any other text as it is.
+    """
+    shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
+    if shape != "()" or len(stated) > 400:
+        return stated
+    text = stated.strip()
+    if match := MATRIX.fullmatch(text):
+        rows = [row.split("&") for row in re.split(r"\\\\", match[2]) if row.strip()]
+        if len(rows) == 1 or all(len(row) == 1 for row in rows):
+            return f"({', '.join(x.strip() for row in rows for x in row)})"
+    own, items = bracketed(text)
+    if own == "[]" and len(items) == len(parts) >= 3:  # of two, it is an interval
+        return f"({text[1:-1]})"
+    if len(parts) in (2, 3) and re.search(r"[ijk]", text) and (numbers := along_axes(text)):
+        return (
+            f"({', '.join(numbers[: len(parts)])})"
+            if len(parts) == 3 or numbers[2] == "0"
+            else stated
+        )
+    return stated
+
+
+def along_axes(text: str) -> list[str] | None:
+    """The coordinates of 3i - j + 2k; None of a text that is no such sum, or names an axis twice."""
+    at, numbers = 0, dict[str, str]()
+    while at < len(text):
+        match = BASIS.match(text, at)
+        axis = "" if match is None else match[3] or match[4] or match[5]
+        if match is None or axis in numbers or (at and not match[1]):
+            return None
+        numbers[axis] = match[1].replace("−", "-").replace("+", "") + (match[2] or "1")
+        at = match.end()
+        if not text[at:].strip():
+            break
+    return [numbers.get(axis, "0") for axis in "ijk"] if numbers else None
+
+
+def without_remarks(stated: str, gold: str) -> str:
+    """A formula without what explains its constant, `where C is a constant`, and without its rounded
+    value behind it, `3 + \\pi \\approx 6.14`; as it is where the reference has these.
+    """
+    if WHERE.search(gold) is None:
+        stated = WHERE.sub("", stated)
+    if ROUNDED.search(gold) is None and not re.fullmatch(
+        r"\s*[A-Za-z]\w*\s*", ROUNDED.sub("", stated)
+    ):
+        stated = ROUNDED.sub("", stated)
+    return stated
+
+
+def without_membership(stated: str, gold: str) -> str:
+    """What a letter lies in, `x \\in (0, 1]`, where the reference does not say it so."""
+    match = re.fullmatch(r"\s*[A-Za-z]\s*\\in(?![a-zA-Z])\s*(?=[\[(\\])(.+)", stated, re.DOTALL)
+    return stated if match is None or re.search(r"\\in(?![a-z])", gold) else match[1]
 
 
 def name_derivative(match: re.Match[str]) -> str:
@@ -202,12 +300,13 @@ def is_loose(stated: str, gold: str, known: Collection[str] = ()) -> bool:
     return bool((SET.search(stated) and is_pair(gold)) or (SET.search(gold) and is_pair(stated)))
 
 
-def as_interval(stated: str, gold: str) -> str:
+def as_interval(stated: str, gold: str, prompt: str = "") -> str:
     """An inequality in one letter as the interval that it is, where the reference is certainly an
-    interval: (0, 1) may be a point.
+    interval: (0, 1) may be a point, unless the question is about an inequality or an interval.
     """
     shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
-    certain = "[" in shape or "]" in shape or "infty" in gold
+    stated = WITHIN.sub(r"-\3 \2 \1 \2 \3", stated)
+    certain = "[" in shape or "]" in shape or "infty" in gold or ABOUT_INTERVALS.search(prompt)
     readable = certain and len(parts) == 2 and len(stated) <= 200
     match = INEQUALITY.fullmatch(stated.strip()) if readable else None
     if match is None or not (match["low"] or match["high"]):
@@ -327,7 +426,7 @@ def unname_items(stated_items: list[str], gold: list[str]) -> tuple[list[str], l
             NAMED.sub("", x, count=1).strip() for x in gold
         ]  # x = 3, -2
     bare = lambda items: [NAMED.sub("", item, count=1).strip() for item in items]
-    if any(named[0]) and not any(named[1]) and len({lhs(x) for x in stated_items} - {""}) <= 1:
+    if any(named[0]) and not any(named[1]) and len(letters[0]) <= 1:
         return bare(stated_items), gold
     labels = [ENUMERATED.match(item) for item in gold]
     numbered = [(m[1], int(m[2])) for m in labels if m]

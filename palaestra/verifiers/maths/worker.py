@@ -48,9 +48,9 @@ def normalise_formula(text: str) -> str:
     return normalize_latex(text, config)
 
 
-def parse_expression(text: str) -> Any:
+def parse_expression(text: str, other: str = "") -> Any:
     """The expression that a normal text stands for, with the case of its letters; None = it does not
-    parse.
+    parse. Its letters are real unless it, or the text it is compared with, looks complex.
     """
     from latex2sympy2_extended.latex2sympy2 import (  # pyright: ignore[reportMissingImports]
         ConversionConfig,
@@ -62,7 +62,7 @@ def parse_expression(text: str) -> Any:
         try:
             return latex2sympy(
                 side,
-                is_real=not should_treat_as_complex(side),
+                is_real=not (should_treat_as_complex(side) or should_treat_as_complex(other)),
                 normalization_config=None,
                 conversion_config=ConversionConfig(lowercase_symbols=False),
             )
@@ -123,7 +123,7 @@ def is_equal(stated: str, gold: str, asked: list[str]) -> bool:
             and len(parts) == len(golds)
             and all(is_equal(a, b, []) for a, b in zip(parts, golds, strict=True))
         )
-    value, wanted = parse_expression(stated), parse_expression(gold)
+    value, wanted = parse_expression(stated, gold), parse_expression(gold, stated)
     if value is None or wanted is None or pending_operations(value) - pending_operations(wanted):
         return False
     if not same_names(value, wanted):
