@@ -15,7 +15,7 @@ OTHERS = {
 }
 
 
-def check_under(name, tests, folder, seconds=850):
+def check_under(name, tests, folder, seconds=1700):
     """Runs tests, each as `FILE` or `FILE::TEST`, in a process that sees another processor; nothing that was measured here
     is known there, and none of them may be skipped.
 

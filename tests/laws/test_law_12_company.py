@@ -96,12 +96,14 @@ def rules(engine):
     return [decoder.compact.rows(), decoder.outputs()] if decoder.compact else decoder.linears.rules()
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_law_holds_on_other_processors(name, tmp_path):
     """The tests above, where this processor looks like another one."""
     check_under(name, [f"{__file__}::{test}" for test in INSIDE], tmp_path)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_laws_hold_on_other_processors(name, tmp_path):
     """Those of other files that compare bits, or sums that were added in two orders."""

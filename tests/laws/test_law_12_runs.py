@@ -48,6 +48,7 @@ def test_without_the_rows_that_were_measured_slots_change_weights(plain, tmp_pat
         assert (weights(tmp_path, 2, "--slots", "1") == plain(2)) == free
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", [name for name in OTHERS if name != "two threads"])
 def test_the_law_holds_on_other_processors(name, tmp_path):
     """The tests above, where this processor looks like another one. With two threads the same command may end in other
