@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from palaestra.verifiers.answers.amounts import CHANGES, bare, word_set, words_of
 from palaestra.verifiers.answers.notation import text_key
+from palaestra.verifiers.answers.plain_replies import LONGEST_STATED, is_foreign
 from palaestra.verifiers.answers.statement import (
     UNCERTAIN,
     concluding_sentence,
@@ -19,13 +20,7 @@ from palaestra.verifiers.answers.statement import (
     plain_sentence,
     statements,
 )
-from palaestra.verifiers.answers.values import (
-    DENIALS,
-    LONGEST_STATED,
-    contradicts,
-    is_foreign,
-    plain_emphasis,
-)
+from palaestra.verifiers.answers.values import DENIALS, contradicts, plain_emphasis
 from palaestra.verifiers.answers.withdrawal import is_withdrawn
 from palaestra.verifiers.base import fences
 

@@ -27,10 +27,10 @@ from palaestra.verifiers.answers.final import (
     strip_markup,
 )
 from palaestra.verifiers.answers.notation import bases_in, read_notation, text_key
+from palaestra.verifiers.answers.plain_replies import is_foreign
 from palaestra.verifiers.answers.script import is_han, leads_to_number, plain_forms
 from palaestra.verifiers.answers.short import stated_answer
 from palaestra.verifiers.answers.statement import OPENING, statements
-from palaestra.verifiers.answers.values import is_foreign
 from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
