@@ -36,7 +36,9 @@ def _part(which: Slice, record: GpuRecord | None, tables: Mapping[str, Table]) -
         why = f" ({record['why']})" if record and tried and record.get("why") else ""
         return f"{ITEM}{which.name} ({which.says}): not measured{why}."
     about = f"**{which.name}**: {which.says}; {record['machine']['processor']}."
-    flat = {**record["result"], "work": record["work"]}
+    # threads of the processor are no setting of a measurement on a GPU
+    machine = {k: x for k, x in record["machine"].items() if k != "omp_num_threads"}
+    flat = {**record["result"], "work": record["work"], "machine": machine}
     return f"{about}\n\n{tables[which.kind]([flat])}"
 
 

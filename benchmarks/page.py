@@ -167,6 +167,24 @@ def drafts_table(results: Sequence[BenchResult]) -> str:
     return table(rows, *head)
 
 
+def company_table(results: Sequence[BenchResult]) -> str:
+    head = ["model, answers of", "at a time", "tokens a processor second"]
+    head += ["processor s, over those with any number of rows", "and with columns added at once"]
+    rows = list[list[str]]()
+    for r in results:
+        for b in r["batches"]:
+            whole, *arms = b["arms"].values()
+            rows.append(
+                [
+                    f"{r['work']['model']}, {r['work']['max_tokens']} tokens",
+                    str(b["batch"]),
+                    f"{whole['tokens_per_processor_second']:.0f}",
+                    *(format_spread(x["processor_cost"]) for x in arms),
+                ]
+            )
+    return table(rows, *head)
+
+
 def ablation_table(results: Sequence[BenchResult]) -> str:
     head = ["model, work", "without", "seconds a token, over those with"]
     rows = [
@@ -329,6 +347,7 @@ def checkouts_table(results: Sequence[BenchResult]) -> str:
 TABLES = {
     "trl": trl_table, "step": step_table, "ablation": ablation_table, "engine": engine_table,
     "drafts": drafts_table,
+    "company": company_table,
     "memory": memory_table,
     "scaling": scaling_table, "sandbox": sandbox_table, "busy": busy_table,
     "checkouts": checkouts_table,

@@ -100,8 +100,7 @@ from .update import AdamW as AdamW, Cycle as Cycle, Plain as Plain
 
 # Which problems
 from .curriculum.difficulty import pass_rates as pass_rates
-from .curriculum.draw import Shuffled as Shuffled
-from .curriculum.pool import Mixed as Mixed
+from .curriculum.pool import Mixed as Mixed, Shuffled as Shuffled
 from .curriculum.replay import Replay as Replay
 
 # Attempts
@@ -155,18 +154,12 @@ from .credit.table import Table as Table, Values as Values
 
 # Losses
 from .objective.algebra import Algebra as Algebra, reduce_terms as reduce_terms, token_mean as token_mean
-from .objective.policy import (
-    KL as KL,
-    Clipped as Clipped,
-    Entropy as Entropy,
-    Imitation as Imitation,
-    Reinforce as Reinforce,
-    ValueLoss as ValueLoss,
-)
+from .objective.policy import Clipped as Clipped, Imitation as Imitation, Reinforce as Reinforce
 from .objective.preference import DPO as DPO
 from .objective.reward_model import BradleyTerry as BradleyTerry, Regression as Regression
 from .objective.shaped import Shaped as Shaped
 from .objective.subset import On as On
+from .objective.terms import KL as KL, Entropy as Entropy, ValueLoss as ValueLoss
 from .objective.tokens import DualClipped as DualClipped
 from .objective.track import Track as Track
 

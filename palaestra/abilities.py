@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 
 import numpy as np
 
-from palaestra.context import Credit, Pool
+from palaestra.context import Context, Credit, LearnsEarly, Pool
 from palaestra.pictures import Picture
 from palaestra.types import (
     Batch,
@@ -35,42 +35,16 @@ from palaestra.types import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+# fmt: off
 __all__ = [
-    "Answers",
-    "BeginsEarly",
-    "Casts",
-    "Checks",
-    "CountsSamples",
-    "Demonstrates",
-    "DropsEqual",
-    "FindsMistakes",
-    "GivesBatches",
-    "GivesTasks",
-    "HeldOutSize",
-    "HoldsEpisodes",
-    "KeepsEqual",
-    "KnowsBounds",
-    "LeavesEqual",
-    "LimitsTurns",
-    "LogsDraw",
-    "Mixes",
-    "OffersTools",
-    "PaysGold",
-    "PicksAnswers",
-    "PutsAnswers",
-    "ReadsCalls",
-    "Solves",
-    "SolvesSome",
-    "Spreads",
-    "TakesForms",
-    "TrainingSize",
-    "Warns",
-    "WritesAnswers",
-    "draw_numbers",
-    "keeps_equal",
-    "solves",
-    "source_of",
+    "Answers", "BeginsEarly", "Casts", "Checks", "CountsSamples", "Demonstrates", "DropsEqual",
+    "FindsMistakes", "GivesBatches", "GivesTasks", "HeldOutSize", "HoldsEpisodes", "KeepsEqual",
+    "KnowsBounds", "LeavesEqual", "LimitsTurns", "LogsDraw", "Mixes", "OffersTools", "PaysGold",
+    "PicksAnswers", "PutsAnswers", "ReadsCalls", "Solves", "SolvesSome", "Spreads",
+    "TakesForms", "TrainingSize", "Warns", "WritesAnswers", "WritesQuestions", "draw_numbers",
+    "keeps_equal", "solves", "source_of",
 ]
+# fmt: on
 
 # ---- clients
 
@@ -435,9 +409,9 @@ class BeginsEarly(Protocol):
 
     def begin(
         self,
-        ctx: Any,
+        ctx: Context,
         name: str,
-        learner: Any,
+        learner: LearnsEarly,
         groups: list[Group],
         over: Callable[[], Sequence[bool]],
     ) -> None:
@@ -565,6 +539,16 @@ class ChecksGold(Protocol):
     def check_gold(self, task: Task) -> None:
         """Raises UserError, without the task's name, where it cannot."""
         ...
+
+
+@runtime_checkable
+class WritesQuestions(Protocol):
+    """A program that writes questions about documents, in a pipeline before what learns from them. Without
+    it a search needs questions of the user's.
+    """
+
+    @property
+    def writes_questions(self) -> bool: ...
 
 
 @runtime_checkable

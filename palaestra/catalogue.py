@@ -103,11 +103,11 @@ def _entries() -> tuple[Entry, ...]:
 def domains() -> Mapping[str, tuple[str, ...]]:
     """The methods of each field of application, by its name: "chemistry", "finance", ..."""
     place = resources.files("palaestra").joinpath("surveys/domains.tsv")
-    found = dict[str, tuple[str, ...]]()
+    rows_by_domain = dict[str, tuple[str, ...]]()
     with place.open(encoding="utf-8") as f:
         for row in csv.DictReader(f, delimiter="\t"):
-            found[row["domain"]] = (*found.get(row["domain"], ()), row["id"])
-    return found
+            rows_by_domain[row["domain"]] = (*rows_by_domain.get(row["domain"], ()), row["id"])
+    return rows_by_domain
 
 
 def rows() -> list[Entry]:

@@ -180,6 +180,17 @@ class Learns(Protocol):
     def optimiser(self) -> Optimises: ...
 
 
+class LearnsEarly(Learns, Protocol):
+    """What of a learner an update needs that begins with parts of a batch: it credits them itself."""
+
+    @property
+    def credit(self) -> Credit: ...
+    @property
+    def needs(self) -> tuple[Need, ...]: ...
+    @property
+    def privileged(self) -> Mapping[str, Rewrite]: ...
+
+
 RewardFn: TypeAlias = Callable[
     ["Context", Group], Awaitable[Sequence[Reward | Fault]]
 ]  # one per episode, in order; a fault leaves the episode unscored

@@ -141,6 +141,7 @@ COMMON_FACTS = {
         ("tool_calls", int, "calls of tools, searches of documents included"),
         ("tool_malformed", int, "calls that could not be read"),
         ("tool_errors", int, "calls that gave an error or found nothing"),
+        ("tools_used", tuple, "names of the tools of which a call gave no error, each once"),
         ("correct", bool, "whether the world counts the episode as solved"),
         ("executed", tuple, "by turn, whether its action could be done"),
         ("answered", bool, "whether the policy came to an answer"),
@@ -202,6 +203,7 @@ COMMON_COLUMNS = {
         ("asked", object, "what the answer is judged for"),
         ("concepts", tuple, "the concepts that the problem is about"),
         ("program", str, "Python that prints the answer"),
+        ("cut_texts", tuple, "the columns of recorded text that have lost their end"),
         ("database", str, "the path of the sqlite file that queries are run on"),
         (
             "written_columns",

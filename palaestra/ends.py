@@ -30,7 +30,7 @@ SHARES = ("accuracy", "ranking")
 # of a summary, what is no finding of the run
 HOUSEKEEPING = (
     "version", "recipe", "task", "model", "command", "resume_command", "packages", "caveat", "seed", "steps",
-    "sampled_tokens", "seconds", "tools", "answers_judged", "changed", "made_with", "spent", "out",
+    "sampled_tokens", "seconds", "tools", "answers_judged", "changed", "set", "made_with", "spent", "out",
     "phase_seconds", "peak_memory_mb", "weights_sha256", "artifacts", "part", "parts",
     "evaluations", "best",
 )  # fmt: skip

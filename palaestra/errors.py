@@ -65,6 +65,10 @@ class UserError(PalaestraError):
     """
 
 
+class TooLong(UserError):
+    """A record does not fit into the context of a model, or is longer than the user allows."""
+
+
 class Paused(UserError):
     """Nothing that a step sampled could be played or judged, as behind a dead endpoint: the run
     waits where it was before it.

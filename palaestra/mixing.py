@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -142,6 +142,7 @@ class AdaptiveMixture:
     mark: str = "demonstration"
     held: str = "held"
     valid: Objective = Imitation()
+    clock: ClassVar[str] = "warmup"
 
     def __post_init__(self) -> None:
         need_at_least(self, every=0, warmup=0)

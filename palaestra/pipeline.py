@@ -36,7 +36,9 @@ class Part:
             the run's. With `test_data` and `columns`, as the flags of these names. On a command
             line they are `PART.data=FILE`.
         task: a problem of its own, as --task names it.
-        env: where the questions of this task are asked, as --env names it.
+        env: where the questions of this task, or of these documents, are asked, as --env names it.
+        docs: documents of its own, in which the questions of its data are asked, as --docs names them, or a
+            file that an earlier part made; searched as the run's own where it has some.
         shared: in experiments it is run once, for all cells whose part has the same settings,
             start, problem and seed: what it samples counts in each of them.
         seed: of its own, so that cells of all seeds share it; None = the run's.
@@ -51,6 +53,7 @@ class Part:
     columns: str = ""
     task: str = ""
     env: str = ""
+    docs: str | Output = ""
     shared: bool = False
     seed: int | str | None = None
 
@@ -73,13 +76,16 @@ class Part:
                     "a part of a pipeline has test_data or columns and no data; give it data too"
                 )
             return {}
-        data = self.data if isinstance(self.data, str) else f"{self.data.part}/{self.data.artifact}"
-        return {"data": data, "test_data": self.test_data, "columns": self.columns}
+        data, docs = (
+            x if isinstance(x, str) else f"{x.part}/{x.artifact}" for x in (self.data, self.docs)
+        )
+        own = {"data": data, "test_data": self.test_data, "columns": self.columns}
+        return {**own, "docs": docs, "env": self.env} if docs else own
 
     @property
     def sources(self) -> tuple[Output, ...]:
         """What it takes from earlier parts."""
-        given = (self.model, *self.models.values(), self.data)
+        given = (self.model, *self.models.values(), self.data, self.docs)
         return tuple(x for x in given if isinstance(x, Output))
 
 
@@ -125,8 +131,9 @@ class Pipeline:
         for name, part in self.parts.items():
             start = _path(results, part.model) if part.model else None
             models = {n: _path(results, source) for n, source in part.models.items()}
-            if isinstance(part.data, Output):
-                problems[name] = {**problems[name], "data": _path(results, part.data)}
+            made = {"data": part.data, "docs": part.docs}
+            files = {n: _path(results, x) for n, x in made.items() if isinstance(x, Output)}
+            problems[name] = {**problems[name], **files}
             results[name] = await ctx.once(
                 name,
                 part.runnable,
@@ -173,13 +180,13 @@ def _changes(
     """
     changed: list[dict[str, Any]] = []
     end = list(results)[-1]
-    told = ""  # the last part that said it
+    last_part = ""  # the last part that said it
     for name, result in results.items():
         inside = result.metrics.get("changed", ())
-        if told and not any(x.get("after") for x in inside):
-            changed += _changes_between(results, problems, told, name, end)
+        if last_part and not any(x.get("after") for x in inside):
+            changed += _changes_between(results, problems, last_part, name, end)
         changed += [{**x, "after": f"{x['after']} of part {name}"} for x in inside]
-        told = name if _made_with(result) else told
+        last_part = name if _made_with(result) else last_part
     return changed
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from palaestra.errors import UserError
 from palaestra.types import stage
@@ -36,6 +36,15 @@ class FitsRun(Protocol):
         ...
 
 
+@runtime_checkable
+class HasClock(Protocol):
+    """A part that acts otherwise after some steps. A canary of two steps sets the field so that it
+    does at the second one.
+    """
+
+    clock: ClassVar[str]  # the field that says when
+
+
 @stage
 class Linear:
     """From `start` to `end` over `steps` steps, then constant."""
@@ -43,6 +52,7 @@ class Linear:
     start: float
     end: float
     steps: int
+    clock: ClassVar[str] = "steps"
 
     def at(self, step: int) -> float:
         return self.start + (self.end - self.start) * min(1.0, step / max(self.steps, 1))
@@ -55,6 +65,7 @@ class Cosine:
     start: float
     end: float
     steps: int
+    clock: ClassVar[str] = "steps"
 
     def at(self, step: int) -> float:
         done = min(1.0, step / max(self.steps, 1))
@@ -68,6 +79,7 @@ class Exponential:
     start: float
     end: float
     steps: int
+    clock: ClassVar[str] = "steps"
 
     def at(self, step: int) -> float:
         return self.start * (self.end / self.start) ** min(1.0, step / max(self.steps, 1))
@@ -80,6 +92,7 @@ class Jump:
     start: float
     end: float
     step: int
+    clock: ClassVar[str] = "step"
 
     def at(self, step: int) -> float:
         return self.end if step >= self.step else self.start
@@ -93,6 +106,7 @@ class Staircase:
 
     levels: tuple[float, ...]
     every: int
+    clock: ClassVar[str] = "every"
 
     def __post_init__(self) -> None:
         if not self.levels or self.every < 1:
@@ -127,6 +141,7 @@ class Sigmoid:
     end: float
     middle: float
     width: float = 1.0
+    clock: ClassVar[str] = "middle"
 
     def __post_init__(self) -> None:
         check_bounds("Sigmoid.width", self.width, above=0)

@@ -373,16 +373,16 @@ def majority_at_k(
     n, k = len(answers), len(answers) if k is None else k
     if len(right) != n or not 1 <= k <= n:
         raise ValueError(f"maj@{k} of {n} answers, {len(right)} of them judged")
-    judged: dict[Hashable, list[bool]] = {}
+    by_answer: dict[Hashable, list[bool]] = {}
     for answer, good in zip(answers, right, strict=True):
         if answer is not None:
-            judged.setdefault(answer, []).append(bool(good))
-    counts, silent = {a: len(js) for a, js in judged.items()}, sum(a is None for a in answers)
+            by_answer.setdefault(answer, []).append(bool(good))
+    counts, silent = {a: len(js) for a, js in by_answer.items()}, sum(a is None for a in answers)
     return sum(
         sum(js)
         / len(js)
         * _wins(len(js), [c for other, c in counts.items() if other != a], silent, k)
-        for a, js in judged.items()
+        for a, js in by_answer.items()
         if any(js)
     )
 

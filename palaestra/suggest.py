@@ -55,6 +55,8 @@ ELSEWHERE: Mapping[str, str] = {
     "bf16": "--dtype bfloat16",
     "mixed_precision": "--dtype bfloat16",
     "gradient_checkpointing": "--recompute",
+    "enable_activation_offload": "--activation-offloading",
+    "enable_activation_offloading": "--activation-offloading",
     "use_peft": "--lora 16",
     "lora_r": "--lora 16",
     "lora_rank": "--lora 16",
@@ -153,8 +155,8 @@ def from_elsewhere(word: str, table: Mapping[str, str] = ELSEWHERE, value: objec
     if known is None:
         return ""
     single, given = SINGLE.fullmatch(table[known]), str(value) or own
-    said = given.lower() not in ("", "true", "false", "none")
-    if single and said and (is_number(given) or not is_number(single[2])):
+    has_value = given.lower() not in ("", "true", "false", "none")
+    if single and has_value and (is_number(given) or not is_number(single[2])):
         return f"; write {single[1]}{given}"
     return f"; write {table[known]}"
 
@@ -168,17 +170,17 @@ def is_number(text: str) -> bool:
 
 
 def suggestion(
-    word: str, known: Iterable[str], shown: Callable[[str], object] = str, cutoff: float = 0.6
+    word: str, known: Iterable[str], spell: Callable[[str], object] = str, cutoff: float = 0.6
 ) -> str:
     """ "; did you mean x or y?", or nothing where no known name is near.
 
     Args:
-        shown: how a near name is written.
+        spell: how a near name is written.
         cutoff: how like it must be, in [0, 1], as difflib measures.
     """
     near = close_names(word, known, cutoff)
     return (
-        f"; did you mean {' or '.join(dict.fromkeys(str(shown(n)) for n in near))}?" if near else ""
+        f"; did you mean {' or '.join(dict.fromkeys(str(spell(n)) for n in near))}?" if near else ""
     )
 
 

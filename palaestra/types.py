@@ -135,8 +135,8 @@ class Message:
 
     def __repr__(self) -> str:
         """Of a message without pictures as if there were none: tasks are drawn by it."""
-        shown = [f.name for f in fields(self) if f.repr] + ["pictures"] * bool(self.pictures)
-        return f"Message({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+        names = [f.name for f in fields(self) if f.repr] + ["pictures"] * bool(self.pictures)
+        return f"Message({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
 @value_class

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -170,13 +170,13 @@ def pack(
         columns.setdefault("place", float(i))  # among the examples, whose rows have names
         columns["trained"] = np.array(columns["trained"], bool)
         columns["trained"][:1] = False  # nothing precedes the first token, so it has no log-prob
-        shown = shown_pictures(e.row, view.ids_T)
-        if shown:  # nobody chose their places
+        row_pictures = shown_pictures(e.row, view.ids_T)
+        if row_pictures:  # nobody chose their places
             columns["trained"] &= view.ids_T < FIRST_PLACE
         if columns["trained"].any():
             rows.append(columns)
             units.append(e.unit or f"\0{i}")
-            pictures.append(shown)
+            pictures.append(row_pictures)
             choices.append(choices_of(e.row, policy))
     if not rows:
         return None
@@ -501,6 +501,7 @@ class Cycle:
     on: tuple[int, ...] = (0, 1, 2)
     warmup: int = 0
     warms: bool = False
+    clock: ClassVar[str] = "warmup"
 
     def __call__(
         self, ctx: Context, name: str, learner: Learns, batch: Batch, state: State

@@ -36,8 +36,8 @@ from palaestra.suggest import close_names, from_elsewhere, suggestion, suggestio
 
 R = TypeVar("R")
 YAML = (
-    "; settings files are TOML here, and the YAML of other trainers is not read: docs/beside.md says "
-    "how their words are written"
+    "; settings files are TOML here: `palaestra config --from verl FILE.yaml` translates one of verl, and "
+    "docs/beside.md says how the words of other trainers are written"
 )
 
 
@@ -103,13 +103,13 @@ def is_scalar(x: Any) -> bool:
     )
 
 
-def flatten(recipe: Any) -> dict[str, Any]:
+def flatten(whole: object) -> dict[str, Any]:
     """The leaves that a file of settings can hold, by path; what is inside a tuple of scalars is no
     leaf of its own.
     """
     leaves: dict[str, Any] = {}
     inside = "\0"
-    for path, x in walk(recipe):
+    for path, x in walk(whole):
         if is_scalar(x) and not path.startswith(inside):
             leaves[path], inside = x, f"{path}."
     return leaves
@@ -252,32 +252,32 @@ def override(recipe: R, path: str, given: Any) -> R:
         raise UserError(f"{full}={given}: {error}") from error
 
 
-def find(recipe: Any, path: str, given: Any = "") -> str:
+def find(whole: object, path: str, given: Any = "") -> str:
     """The one full path that ends with `path`, or else has its names in this order.
 
     Args:
         given: the value that is meant for it, for the message if there is none.
     """
-    known = [p for p, _ in walk(recipe)]
-    named = {called: p for p, called in _by_class(recipe)}
+    known = [p for p, _ in walk(whole)]
+    named = {called: p for p, called in _by_class(whole)}
     matches = _matches(path, known) or [named[called] for called in _matches(path, [*named])]
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise UserError(f"{path!r} is ambiguous: it could be {' or '.join(matches)}")
-    if (now := current_path(recipe, path)) != path:
+    if (now := current_path(whole, path)) != path:
         return now
-    near = from_elsewhere(path, value=given) or _near(path, recipe, known, named)
+    near = from_elsewhere(path, value=given) or _near(path, whole, known, named)
     raise UserError(f"no field {path!r} in this recipe{near}")
 
 
-def current_path(recipe: Any, path: str) -> str:
+def current_path(whole: object, path: str) -> str:
     """A path whose last name is that which a field had before, by its name of today; else the same.
 
     A name that another field of the class has today is that field's.
     """
     place, _, name = path.rpartition(".")
-    for at, part in walk(recipe):
+    for at, part in walk(whole):
         today = {
             before: now for now, before in former_fields().get(type(part).__name__, {}).items()
         }
@@ -287,17 +287,17 @@ def current_path(recipe: Any, path: str) -> str:
     return path
 
 
-def current_leaves(recipe: Any, leaves: Mapping[str, Any]) -> dict[str, Any]:
+def current_leaves(whole: object, leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Leaves by path that were written when some fields had other names, by their paths of today."""
     renamed: dict[str, str] = {}
-    for at, part in walk(recipe):
+    for at, part in walk(whole):
         first = former_fields().get(type(part).__name__, {})
         if any(f"{at}.{n}" in leaves for n in set(first.values()) - set(first)):
             renamed |= {f"{at}.{before}": f"{at}.{now}" for now, before in first.items()}
     return {renamed.get(k, k): x for k, x in leaves.items()}
 
 
-def _near(path: str, recipe: Any, known: Sequence[str], named: Mapping[str, str]) -> str:
+def _near(path: str, whole: object, known: Sequence[str], named: Mapping[str, str]) -> str:
     """What a path that leads nowhere may have meant: the fields of the part that its beginning
     names, else a path that is spelled like it.
 
@@ -305,7 +305,7 @@ def _near(path: str, recipe: Any, known: Sequence[str], named: Mapping[str, str]
         known: all paths.
         named: other names of paths, to the paths.
     """
-    parts, (*places, field) = dict(walk(recipe)), path.split(".")
+    parts, (*places, field) = dict(walk(whole)), path.split(".")
     for n in range(len(places), 0, -1):
         place = ".".join(places[:n])
         at = _matches(place, known) or [named[n] for n in _matches(place, [*named])]

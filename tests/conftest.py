@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -12,6 +13,7 @@ os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning,ignore::FutureWarni
 import pytest
 from _pytest.config import Config
 from hypothesis import HealthCheck, settings
+from palaestra.cli.flag_forms import share
 from palaestra.errors import UserError
 from palaestra.models.load import load
 from palaestra.models.smollm2 import weights
@@ -37,8 +39,28 @@ NEEDS = {"gym": registry, "smollm2": weights, "iverilog": check_simulator}
 NEEDED_BY = {"veriprefer": "iverilog", "verirl": "iverilog"}
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--share", type=share, default=(1, 1), metavar="K/N", help="of the tests by_row: the K-th of N shares"
+    )
+
+
+def leave_out_shares(config, items, k, n):
+    """Leaves of every test that is marked by_row one case in n."""
+    cases, out = Counter(), set()
+    for item in items:
+        if item.get_closest_marker("by_row"):
+            test = durations.test_of(item.nodeid)
+            cases[test] += 1
+            if cases[test] % n != k % n:
+                out.add(item)
+    config.hook.pytest_deselected(items=[x for x in items if x in out])
+    items[:] = [x for x in items if x not in out]
+
+
 def pytest_collection_modifyitems(config, items):
     """Marks tests by how long they were measured to take; `pytest` without arguments runs those that are not slow."""
+    leave_out_shares(config, items, *config.option.share)
     marks = durations.marks(item.nodeid for item in items)
     for item in items:
         for mark in marks[item.nodeid]:

@@ -38,11 +38,18 @@ class Settings(types.SimpleNamespace):
     pass
 
 
+class LoRARequest:
+    def __init__(self, lora_name, lora_int_id, lora_path):
+        self.lora_name, self.lora_int_id, self.lora_path = lora_name, lora_int_id, lora_path
+
+
 class Engine:
     model_config = types.SimpleNamespace(max_model_len=CONTEXT)
 
     def __init__(self, settings):
         self.running, self.done, self.loads = {}, 0, 1
+        self.lora_rank, self.lora, self.loras = getattr(settings, "max_lora_rank", 0), None, []
+        assert not self.lora_rank or (settings.enable_lora and settings.max_loras == 1)
         self.room, self.loaded, self.may_sleep = {"weights", "kv_cache"}, True, settings.enable_sleep_mode
         log(
             start=sorted(vars(settings)),
@@ -73,7 +80,9 @@ class Engine:
         self.room |= set(tags)
         log(awake=tags)
 
-    def add_request(self, name, prompt, params):
+    def add_request(self, name, prompt, params, lora_request=None):
+        assert bool(self.lora_rank) == (lora_request is not None), "adapters are on, and none is named"
+        assert lora_request is None or (lora_request.lora_int_id == self.lora and Path(lora_request.lora_path).is_dir())
         assert self.loaded and len(self.room) == 2, "it sleeps"
         rng = random.Random(params.seed)
         self.running[name] = (params, rng, [prompt["prompt_token_ids"][-1]])
@@ -106,6 +115,29 @@ class Engine:
         self.loads, self.loaded = self.loads + 1, True
         log(rpc=method, weights=digest(kwargs["weights_path"]), running=len(self.running))
 
+    def add_lora(self, lora):
+        """One at a time, under a number that no other had: the cache tells adapters apart by it."""
+        assert self.lora_rank and not self.running, "adapters moved under a request"
+        assert self.lora is None and lora.lora_int_id > 0 and lora.lora_int_id not in self.loras, (
+            "no room, or an old number"
+        )
+        config = json.loads((Path(lora.lora_path) / "adapter_config.json").read_text())
+        assert config["r"] <= self.lora_rank, "a rank above max_lora_rank"
+        self.lora, self.loads = lora.lora_int_id, self.loads + 1
+        self.loras.append(lora.lora_int_id)
+        weights = Path(lora.lora_path) / "adapter_model.safetensors"
+        log(
+            lora=lora.lora_int_id,
+            bytes=weights.stat().st_size,
+            weights=hashlib.sha256(weights.read_bytes()).hexdigest(),
+        )
+        return True
+
+    def remove_lora(self, number):
+        assert self.lora == number, "not there"
+        self.lora = None
+        return True
+
     def reset_prefix_cache(self):
         log(reset=True)
 
@@ -122,6 +154,8 @@ def module(name, **members):
 if __name__ == "__main__":
     module("vllm", EngineArgs=Settings, LLMEngine=Engine, SamplingParams=Settings)
     module("vllm.sampling_params", RequestOutputKind=Settings(FINAL_ONLY="final"))
+    module("vllm.lora")
+    module("vllm.lora.request", LoRARequest=LoRARequest)
     module("vllm.platforms", current_platform=Settings(is_cpu=lambda: False))
     server = Path(__file__).parents[1] / "palaestra" / "engines" / "vllm_process" / "server.py"
     runpy.run_path(str(server), run_name="__main__")

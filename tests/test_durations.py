@@ -1,8 +1,12 @@
 """Which tests run when."""
 
+from itertools import chain
+from types import SimpleNamespace
+from unittest.mock import Mock
+
 import pytest
 
-from tests import durations
+from tests import conftest, durations
 from tests.durations import marks_of, measured
 
 LOG = """
@@ -62,3 +66,25 @@ def test_every_test_that_is_kept_is_in_the_table():
     """A name that no test has keeps nothing."""
     names = durations.read()
     assert [kept for kept in durations.KEPT if not any(n.startswith(kept) for n in names)] == []
+
+
+def test_a_share_has_its_cases_of_every_method_and_all_other_tests():
+    def item(name, by_row=True):
+        made = Mock(nodeid=name)
+        made.get_closest_marker.return_value = by_row
+        return made
+
+    names = [f"a.py::test[{x}]" for x in "pqrst"] + [f"b.py::test[{x}]" for x in "pq"]
+    left_out = []
+    config = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items)))
+    seen = []
+    for k in (1, 2, 3):
+        items = [*map(item, names), item("c.py::test", by_row=False)]
+        conftest.leave_out_shares(config, items, k, 3)
+        assert items.pop().nodeid == "c.py::test"
+        seen.append([x.nodeid for x in items])
+    assert sorted(chain(*seen)) == names and all(seen)
+    assert len(left_out) == 2 * len(names)
+    whole = [*map(item, names)]
+    conftest.leave_out_shares(config, whole, 1, 1)
+    assert [x.nodeid for x in whole] == names

@@ -37,3 +37,8 @@ def test_what_is_not_there_is_seen():
     assert is_there(f"{here}::test_marks_by_seconds") and is_there(f"{here}::test_marks_by_seconds[0.0-marks0]")
     assert not is_there(f"{here}::test_nothing") and not is_there("tests/test_no_file.py::test_x")
     assert not is_there(f"{here}::test_fixtures_count_and_what_is_short_is_left_out[case]"), "it has no cases"
+
+
+def test_each_table_is_named_where_they_are_described():
+    page = (TABLES[0].parent / "README.md").read_text()
+    assert [table.name for table in TABLES if f"[{table.name}]({table.name})" not in page] == []

@@ -56,10 +56,24 @@ def cousin(folder):
     return str(folder)
 
 
+def taught(replies, rows, instruction, folder):
+    """A checkpoint of the built-in model that writes these replies in turn, whatever it is asked: the policy of a
+    method whose form the built-in model does not know.
+    """
+    asked = [f"{row['prompt']}\n\n{instruction}".strip() for row in rows]
+    shown = [{"prompt": p, "demonstration": replies[i % len(replies)]} for i, p in enumerate(asked)]
+    data = write_rows(folder / "shown.jsonl", shown)
+    words = {"schedule.prompts": 4, "optimiser.lr": 0.003, "optimiser.warmup": 5}
+    settings = SETTINGS | {"steps": 60, "checkpoint_every": 60}
+    run = palaestra.train("sft", data=str(data), out=folder / "taught", set=words, **settings)
+    return str(run.folder / "checkpoints" / "step-60")
+
+
 def train_on_own(entry, folder, off=False):
     """The metrics of the steps of a run on files in a folder, which has them already."""
     needs = needs_of(entry)
-    words = {**needs.own, **(needs.off if off else {})}
+    without: dict = dict(needs.off) if off else {}
+    words = {**needs.own, **without}
     takes = arguments(entry.id)
     given = arguments_of_run(takes, words)
     settings = {
@@ -67,8 +81,12 @@ def train_on_own(entry, folder, off=False):
         for k in list(words)
         if k in ("reward", "max_tokens", "tools", "task", "env", "data", "model", "steps")
     }
+    rows = rows_of(needs, given)
     if needs.columns and "task" not in settings:
-        settings["data"] = str(write_rows(folder / "rows.jsonl", rows_of(needs, given)))
+        settings["data"] = str(write_rows(folder / "rows.jsonl", rows))
+    if replies := words.pop("taught", None):
+        instruction = getattr(catalogue.find(entry.id).build(), "instruction", "")
+        settings["model"] = taught(replies, rows, instruction, folder)
     for place in needs.places:
         if is_required(place, given) and place.kind in FILES and "task" not in settings:
             name, spec, text = FILES[place.kind]
@@ -77,12 +95,13 @@ def train_on_own(entry, folder, off=False):
             called = spec.partition(":")[2]
             settings.setdefault(name, f"{file}:{called}" if called else str(file))
     with endpoint_for(words.pop("endpoint", "")) as (_, url):
-        for model in needs.models:
+        for model in (m for m in needs.models if m.argument not in without):
             if (url or not model.otherwise) and holds(model.when, given) and given.get(model.argument) == model.inert:
                 other = cousin(folder / "cousin") if model.reads_tokens else OTHER
                 words[model.argument] = f"endpoint(url='{url}',model='m')" if url else other
         out = folder / ("off" if off else "on")
-        run = palaestra.train(entry.id, out=out, set=words, **(SETTINGS | settings))
+        # what a method is refused without, as a teacher that is the policy itself, is an arm that is off
+        run = palaestra.train(entry.id, out=out, set=words, anyway=off, **(SETTINGS | settings))
     logs = sorted(run.folder.rglob("metrics.jsonl"))
     return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
 
@@ -104,6 +123,7 @@ def shown(needs, steps):
     return [step[needs.shows] for step in steps if step.get(needs.shows) is not None]
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("entry", BUILT, ids=lambda e: e.id)
 def test_a_method_trains_on_what_a_user_brings(entry, tmp_path, monkeypatch):
     needs, read = needs_of(entry), watched_models(monkeypatch)
@@ -114,6 +134,16 @@ def test_a_method_trains_on_what_a_user_brings(entry, tmp_path, monkeypatch):
         assert any(abs(x) > 0 for x in shown(needs, steps)), f"{needs.shows} never differs from 0"
 
 
+def test_every_method_has_a_number_of_its_mechanism_and_says_what_it_is_without():
+    """Arguments under which it is 0, or a sentence on why there are none; one of the two."""
+    for entry in BUILT:
+        needs = needs_of(entry)
+        assert needs.shows, f"{entry.id} declares no number that shows its mechanism"
+        assert bool(needs.off) != bool(needs.never_off), f"{entry.id}: either off or never_off"
+        assert not needs.never_off or (needs.never_off[0].isupper() and needs.never_off.endswith(".")), entry.id
+
+
+@pytest.mark.by_row
 @pytest.mark.parametrize("entry", [e for e in BUILT if needs_of(e).off], ids=lambda e: e.id)
 def test_its_number_is_zero_where_the_mechanism_is_off(entry, tmp_path):
     needs = needs_of(entry)

@@ -76,6 +76,7 @@ def test_card_is_complete(entry):
     assert type(built).__name__ in {"Recipe", "Pipeline"} or hasattr(built, "run")
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("entry", RECIPES, ids=lambda e: e.id)
 def test_law_09_two_steps(entry, tmp_path):
     """They do what they did when they were recorded, which is the same seed giving the same run; and the state at
@@ -96,6 +97,7 @@ def test_law_09_two_steps(entry, tmp_path):
         assert plain == json.loads(state.read_text()) and tensors.keys() == kept.keys()
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize(
     "entry", [e for e in BUILT if e.shape != "recipe" and e.family not in ("systems", "llm4rl")], ids=lambda e: e.id
 )

@@ -154,6 +154,30 @@ def test_files_stay_readable(path):
             assert node.end_lineno - node.lineno <= 60, node.name
 
 
+# a participle says nothing of what a variable holds; those left are fields that others read or write by name
+NO_NAMES = ("found", "said", "told", "shown", "judged")
+MOST_NO_NAMES = 47
+
+
+def assigned_names(tree: ast.Module) -> list[str]:
+    """Variables, fields and attributes that are assigned somewhere; not arguments, which callers name."""
+    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    return [n.id if isinstance(n, ast.Name) else n.attr for n in nodes]
+
+
+def test_variables_are_named_for_what_they_hold():
+    paths = sorted(ROOT.rglob("*.py"))
+    left = [f"{p.relative_to(ROOT)}: {n}" for p in paths for n in assigned_names(tree_of(p)) if n in NO_NAMES]
+    assert len(left) <= MOST_NO_NAMES, "\n".join(left)
+
+
+def test_a_name_is_seen_wherever_it_is_assigned():
+    source = (
+        "for found in x: pass\nwith f() as told: y = [said for said in z]\nclass C:\n    shown: int\nself.judged = 1"
+    )
+    assert sorted(n for n in assigned_names(ast.parse(source)) if n in NO_NAMES) == sorted(NO_NAMES)
+
+
 @every("path", modules(), ids=name_of)
 def test_law_10_forbidden_calls(path):
     """Law 10: no pickle, no remote code, no evaluation of text in this process."""

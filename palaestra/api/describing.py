@@ -37,19 +37,21 @@ def describe_simulator(spec: str, goal: str, asked: str, file: Path) -> Simulato
         raise UserError(f"{file} is there already; name another file with --out")
     sim = simulator_by_name(spec)
     games = sample_games(sim, ("guide",))
-    said = blank_description(sim, seen_from(file, spec), goal, games)
+    description = blank_description(sim, seen_from(file, spec), goal, games)
     if asked:
         source, model = client_from_text(asked, "asked")
         ctx = None
         if model:
             ctx = context(Settings(), talk=False)
             ctx.models["asked"] = ctx.load(model)
-        said = asyncio.run(ask_for_description(source.open(ctx), said, manual_of(sim), games))
+        description = asyncio.run(
+            ask_for_description(source.open(ctx), description, manual_of(sim), games)
+        )
     try:
-        file.write_text(to_toml(said.model_dump()), encoding="utf-8")
+        file.write_text(to_toml(description.model_dump()), encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror}") from None
-    return said
+    return description
 
 
 def seen_from(file: Path, spec: str) -> str:

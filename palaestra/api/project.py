@@ -107,11 +107,11 @@ def files_of(
         settings[name] = [FILES[place.kind]] if name == "tools" else FILES[place.kind]
         name = FILES[place.kind].partition(":")[0]
         yield name, template_of(name)
-    judged = any(p.kind == "reward" for p in required)
-    if judged or any(c.name == "answer" for c in columns_of(needs, given)):
-        for name in ("test_reward.py",) if judged else ("reward.py", "test_reward.py"):
+    needs_reward = any(p.kind == "reward" for p in required)
+    if needs_reward or any(c.name == "answer" for c in columns_of(needs, given)):
+        for name in ("test_reward.py",) if needs_reward else ("reward.py", "test_reward.py"):
             yield name, template_of(name)
-    yield CONFIG, config_text(settings, words, needs, given, own_reward=not judged)
+    yield CONFIG, config_text(settings, words, needs, given, own_reward=not needs_reward)
 
 
 def template_of(name: str) -> str:

@@ -134,7 +134,7 @@ def summarise(
     alike = (
         {k: x for k, x in every[0].items() if all(p.get(k) == x for p in every)} if every else {}
     )
-    told = lambda protocol: " · ".join(x for k, x in protocol.items() if k not in alike)
+    differences = lambda protocol: " · ".join(x for k, x in protocol.items() if k not in alike)
     rows = [
         (name, report["question"], " ".join(report["findings"][1:]))
         for name, report in reports.items()
@@ -144,7 +144,7 @@ def summarise(
         question=f"What did training do to {settings.model}?",
         findings=[report["findings"][0] for report in reports.values()],
         numbers={},
-        protocol=alike | {n: told(r["protocol"]) for n, r in reports.items()},
+        protocol=alike | {n: differences(r["protocol"]) for n, r in reports.items()},
         tables=[
             StudyTable("Study by study", ("study", "question", "more"), rows),
             *(

@@ -16,12 +16,13 @@ from typing import Any, Unpack
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
 from palaestra.catalogue import is_own_file
+from palaestra.context import Runnable
 from palaestra.ends import NOT_JUDGED
 from palaestra.errors import Paused, Stopped, UserError
 from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.checks import check_bench
-from palaestra.run.context import OnStep, RunContext
+from palaestra.run.context import RunContext
 from palaestra.run.evaluators import exams_of
 from palaestra.run.given_rows import (
     SETTINGS,
@@ -46,6 +47,7 @@ from palaestra.run.plan import Plan
 from palaestra.run.programs import total
 from palaestra.run.record_checks import OMISSIONS, write_omissions
 from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
+from palaestra.run.steering import OnStep
 from palaestra.run.study import Study, holds_out
 from palaestra.run.trust import check_code, remember_settings
 from palaestra.settings import overrides, reading
@@ -78,7 +80,7 @@ LOCK = ".lock"
 
 
 def train(
-    recipe: Any = None,
+    recipe: str | Runnable | None = None,
     *,
     out: str | Path | None = None,
     resume: str | Path | None = None,
@@ -100,8 +102,11 @@ def train(
         accept_changes: go on although files of the run are not what they were (data, reward,
             environment, recipe), or the recipe given here has other parts.
         on_step: called after every step with its number, from 1, and its metrics; if it returns
-            True the run ends after this step, with its evaluation and its report. What it raises
-            ends the run.
+            True the run ends after this step, with its evaluation and its report. It may also
+            return a dictionary: `stop`, a truth value; `log`, numbers by name, which are logged
+            with the step; `set`, fields of the recipe by path, as numbers or schedules, from the
+            next step on ({"set": {"optimiser.lr": 1e-5}}). What it sets is part of the checkpoint.
+            What it raises ends the run.
         settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps
             (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
             `tools` takes functions as well as names; `set` holds fields of the recipe by their
@@ -134,7 +139,7 @@ def train(
 
 
 def train_given(
-    recipe: Any,
+    recipe: str | Runnable | None,
     settings: dict[str, Any],
     *,
     out: str | Path | None,
@@ -146,8 +151,10 @@ def train_given(
 ) -> Path:
     """The folder of the run that a program asks for; see `train`."""
     rows = take_rows(settings)
-    value = recipe is not None and not isinstance(recipe, str)
-    named = {} if recipe is None else {"recipe": VALUE if value else recipe}
+    named: dict[str, Any] = {"recipe": recipe} if isinstance(recipe, str) else {}
+    value = None if isinstance(recipe, str) else recipe
+    if value is not None:
+        named = {"recipe": VALUE}
     given = named | reading.check_types(settings)
     if resume is None:
         chosen = overrides.merge(overrides.merge(Settings(), named), given)
@@ -157,19 +164,18 @@ def train_given(
         check_rows(rows, folder, accept=accept_changes)
         given |= {name: str(folder / file_name(name)) for name in rows}
         check_files(folder, stored, given, accept=accept_changes)
-        if value:
-            chosen = over_stored_value(folder, stored, given, recipe, accept=accept_changes)
+        if value is not None:
+            chosen = over_stored_value(folder, stored, given, value, accept=accept_changes)
         else:
             chosen = overrides.merge(lasting(folder, stored, accept=accept_changes), given)
         check_kept(stored, chosen, folder)
-    made = recipe if value else None
     return work(
         chosen,
         out=out,
         resume=resume,
         smoke=smoke,
         talk=not quiet,
-        recipe=made,
+        recipe=value,
         rows=rows,
         on_step=on_step,
     )
@@ -182,7 +188,7 @@ def work(
     resume: str | Path | None = None,
     smoke: bool = False,
     talk: bool = True,
-    recipe: Any = None,
+    recipe: Runnable | None = None,
     rows: Mapping[str, str] | None = None,
     on_step: OnStep | None = None,
     split: bool = False,
@@ -217,7 +223,7 @@ def work(
         origin = Provenance.of(settings, before, place)
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable, begun=goes_on)
         ctx.trackers, trackers.say = trackers, ctx.say
-        ctx.resumed, ctx.on_step = goes_on, on_step
+        ctx.resumed, ctx.on_step, ctx.elsewhere = goes_on, on_step, bool(settings.cluster)
         ctx.plan = plan_in(place, settings, runnable, ctx, origin)
         ctx = place_parts(settings, runnable, ctx)
         ctx.say(f"{setup.name_run(runnable, settings)}, seed {settings.seed}; run folder {place}")
@@ -231,7 +237,7 @@ def work(
         return place
 
 
-def run_to_end(recipe: Any, ctx: RunContext, settings: Settings, origin: Provenance) -> Result:
+def run_to_end(recipe: Runnable, ctx: RunContext, settings: Settings, origin: Provenance) -> Result:
     """The result of a run. What ends it before says how to go on; what it holds is given back."""
     place = ctx.folder
     try:
@@ -262,7 +268,7 @@ def check_names(settings: Settings, folder: str | Path | None) -> None:
 
 
 def plan_in(
-    place: Path, settings: Settings, runnable: Any, ctx: RunContext, origin: Provenance
+    place: Path, settings: Settings, runnable: Runnable, ctx: RunContext, origin: Provenance
 ) -> Plan:
     """The plan of a run, with what it was made from."""
     added = packages(runnable, settings, ctx.bench, ctx.players)
@@ -277,7 +283,11 @@ def trackers_of(settings: Settings) -> Trackers:
 
 
 def remarks(
-    recipe: Any, before: Any, settings: Settings, runnable: Any, dtype: str = ""
+    recipe: Runnable | None,
+    before: Runnable,
+    settings: Settings,
+    runnable: Runnable,
+    dtype: str = "",
 ) -> list[str]:
     """What is to be said of the settings of a run that begins, see `work`.
 
@@ -295,7 +305,7 @@ def remarks(
     return [line for line in (rate, numbers, apart, idle, lone, late, asked) if line]
 
 
-def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:
+def place_parts(settings: Settings, runnable: Runnable, ctx: RunContext) -> RunContext:
     """The run's context with the processes that its settings ask for beside this one."""
     if not settings.cluster:
         return ctx
@@ -343,7 +353,7 @@ def advice(settings: Settings, place: Path, origin: Provenance | None = None) ->
 
 
 async def check_and_run(
-    recipe: Any, ctx: RunContext, settings: Settings, origin: Provenance
+    recipe: Runnable, ctx: RunContext, settings: Settings, origin: Provenance
 ) -> Result:
     """The run, once its problem is known to be one that can be learned."""
     if adapted := setup.describe_adapters(ctx.model("policy")):
@@ -374,7 +384,7 @@ def lasting(folder: Path, stored: Settings, *, accept: bool) -> Settings:
 
 
 def over_stored_value(
-    folder: Path, stored: Settings, given: Mapping[str, Any], recipe: Any, *, accept: bool
+    folder: Path, stored: Settings, given: Mapping[str, Any], recipe: Runnable, *, accept: bool
 ) -> Settings:
     """Settings of a run that goes on with a recipe that is a value."""
     if stored.recipe != VALUE:
@@ -391,7 +401,7 @@ def over_stored_value(
     return replace(settings, set={**last, **given.get("set", {})})
 
 
-def changes(folder: Path, settings: Settings, recipe: Any) -> list[str]:
+def changes(folder: Path, settings: Settings, recipe: Runnable) -> list[str]:
     """What is not as it was when the run in the folder last began."""
     stored = overrides.merge(Settings(), stored_settings(folder))
     return describe_changes(folder, stored, settings, recipe, overrides.arguments(stored.recipe))

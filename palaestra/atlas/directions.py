@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from palaestra import catalogue, values
-from palaestra.context import Bench
+from palaestra.context import Bench, Runnable
 from palaestra.errors import UserError
 from palaestra.explanation.given import (
     credit_groups,
@@ -182,7 +182,7 @@ def chart(
     )
 
 
-async def move(recipe: Any, rollouts: FixedBatch, start: Model) -> np.ndarray | None:
+async def move(recipe: Runnable, rollouts: FixedBatch, start: Model) -> np.ndarray | None:
     """The update direction of one method: its references are the start weights, its policy those
     that learn.
     """

@@ -240,8 +240,8 @@ class Chat:
         own.
         """
         for tool in tools:
-            shown = json.dumps(tool.json(), ensure_ascii=False)
-            if match := self._marks.search(shown) or SLOT.search(shown):
+            schema = json.dumps(tool.json(), ensure_ascii=False)
+            if match := self._marks.search(schema) or SLOT.search(schema):
                 raise UserError(
                     f"the tool {tool.name!r} is described with {match[0]!r}, which {self.name} "
                     "reads as a mark of its own; leave it out"
@@ -256,8 +256,8 @@ class Chat:
         """Places of the tokens that the training view leaves out."""
         if not any(m.hidden for m in say):
             return ()
-        shown = line(tuple(m for m in say if not m.hidden))
-        a, b = [i for i, _ in tokens], [i for i, _ in shown]
+        visible = line(tuple(m for m in say if not m.hidden))
+        a, b = [i for i, _ in tokens], [i for i, _ in visible]
         more = len(a) - len(b)
         same = next(
             (n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
@@ -289,12 +289,12 @@ class Chat:
                 )
         _, end, after = pieces[0].partition(self.tokenizer.convert_ids_to_tokens(self.end))
         written = [after if closed and end and not first else pieces[0], *pieces[2::2]]
-        shown = [p for m in say for p in m.pictures] if self.sight else []
-        parts = self._template_parts(written[0], shown)
+        pictures = [p for m in say for p in m.pictures] if self.sight else []
+        parts = self._template_parts(written[0], pictures)
         for n, template in zip(numbers, written[1:], strict=True):
             parts += self._content_parts(say[slots[n][1]], *slots[n])
-            parts += self._template_parts(template, shown)
-        if shown:
+            parts += self._template_parts(template, pictures)
+        if pictures:
             raise UserError(
                 f"the chat template of {self.name} leaves out a picture of its messages"
             )
@@ -303,16 +303,16 @@ class Chat:
             parts[-1:] = [(header.removesuffix(self.opening), None), (self.opening, OPENING)]
         return self._spell(parts)
 
-    def _template_parts(self, text: str, shown: list[Picture]) -> Parts:
+    def _template_parts(self, text: str, pictures: list[Picture]) -> Parts:
         """What the template writes, with the next of the pictures, which are taken out of the list, in
         the place of each mark of one.
         """
-        if self.sight is None or not shown:
+        if self.sight is None or not pictures:
             return [(text, None)]
-        before, *rest = text.split(self.sight.mark, len(shown))
+        before, *rest = text.split(self.sight.mark, len(pictures))
         parts: Parts = [(before, None)]
         for after in rest:
-            parts += [(x, None) for x in self.sight.spell(shown.pop(0))]
+            parts += [(x, None) for x in self.sight.spell(pictures.pop(0))]
             parts.append((after, None))
         return parts
 
@@ -323,8 +323,8 @@ class Chat:
         if not message.pictures or self.sight:
             return [(text, owner)]
         first, *rest = text.split(PICTURE_MARK)
-        shown = zip(message.pictures, rest, strict=True)
-        ids = ((p.ids(self.places(p)), after) for p, after in shown)
+        placed = zip(message.pictures, rest, strict=True)
+        ids = ((p.ids(self.places(p)), after) for p, after in placed)
         return [(first, owner), *((x, owner) for pair in ids for x in pair)]
 
     def _content(self, message: Message) -> str:

@@ -50,14 +50,14 @@ def render(
     REFUSALS, and UserError where the template does not come to an end.
     """
     name = tokenizer.name_or_path or "the tokenizer"
-    shown = [t.json() for t in tools] or None
-    source = tokenizer.get_chat_template(None if tokenizer.chat_template else PLAIN, shown)
+    schemas = [t.json() for t in tools] or None
+    source = tokenizer.get_chat_template(None if tokenizer.chat_template else PLAIN, schemas)
     named = tokenizer.special_tokens_map
     alone = reads_parts_alone(source, tuple(sorted((k, str(v)) for k, v in named.items())))
     variables = {
         **named,
         "messages": [as_parts(m) if alone else dict(m) for m in messages],
-        "tools": shown,
+        "tools": schemas,
         "documents": None,
         "add_generation_prompt": speak,
     }

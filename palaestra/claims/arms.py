@@ -3,6 +3,7 @@ in the order of their difficulty, and the share of draws that some of them get.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import palaestra as pl
 from palaestra.claims.starts import unmoved
@@ -18,6 +19,7 @@ class FrozenAfter:
 
     observe: pl.Observe
     steps: int = 5
+    clock: ClassVar[str] = "steps"
 
     def __call__(
         self, seen: pl.Groups, examples: Mapping[str, list[pl.Example]], state: pl.State

@@ -50,9 +50,9 @@ class DemonstrateSearch:
 
 def after_showing(learned: pl.Runnable, steps: int, lr: float = 2e-3) -> pl.Pipeline:
     """From a start that was shown episodes: it searches, and often answers too early."""
-    shown = imitation(steps, DemonstrateSearch(), prompts=8, lr=lr, warmup=10)
+    sft = imitation(steps, DemonstrateSearch(), prompts=8, lr=lr, warmup=10)
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

@@ -38,9 +38,9 @@ class DemonstrateVerdict:
             if rng.random() < self.works
             else []
         )
-        judged = pl.tasks.judging_task(task, answer, right)
+        judging = pl.tasks.judging_task(task, answer, right)
         made = pl.recorded_episode(
-            ctx, "policy", judged.prompt, pl.tasks.format_answer(own, judged.answer), 1.0
+            ctx, "policy", judging.prompt, pl.tasks.format_answer(own, judging.answer), 1.0
         )
         return pl.Group(task=task, episodes=(made,))
 

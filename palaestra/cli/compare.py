@@ -141,12 +141,12 @@ def draw(cells: dict[str, list[Cell]], out: Path) -> None:
     from palaestra.view.plots import compare
 
     # the picture shows where runs ended, which a cell's summary holds whatever its shape
-    judged = lambda c: [
+    evaluations = lambda c: [
         *c.steps,
         {"step": c.summary.get("steps", 0), "evaluation": end_of(c.summary, "after")},
     ]
     of = {end_of(c.summary, "after").get("of") for value in cells.values() for c in value}
-    records = {m: [judged(c) for c in value] for m, value in cells.items()}
+    records = {m: [evaluations(c) for c in value] for m, value in cells.items()}
     compare(records, out / "compare.png", of=min(filter(None, of), default="accuracy"))
 
 

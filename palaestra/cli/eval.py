@@ -82,11 +82,11 @@ def describe_difference(curve: dict[str, Any]) -> str:
 def harness_lines(result: dict[str, Any]) -> list[str]:
     """The metrics of lm-evaluation-harness or Inspect, for people."""
     head = f"{result['model']} on {result['task']}, up to {result['n']} items of a task (95% intervals)"
-    told = [
+    rows = [
         (path, describe_score(x.json()) if isinstance(x, HeldOut) else f"{x:.4g}")
         for path, x in numbers_in(result["metrics"])
     ]
-    return [head, *(f"  {path:<28} {text}" for path, text in told)]
+    return [head, *(f"  {path:<28} {text}" for path, text in rows)]
 
 
 def table(result: dict[str, Any]) -> None:

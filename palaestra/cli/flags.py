@@ -15,7 +15,7 @@ from palaestra.cli.flag_forms import (
     whole_number,
 )
 from palaestra.cli.game_flags import play, serve, tournament
-from palaestra.cli.needs_flags import guide, init, needs
+from palaestra.cli.needs_flags import config, guide, init, needs
 from palaestra.cli.plan_flags import plan
 from palaestra.cli.weight_flags import edit, merge, study
 from palaestra.ledger.axes import columns
@@ -320,7 +320,8 @@ def reproduce(parser: FlagParser) -> None:
         type=share,
         default=(1, 1),
         metavar="K/N",
-        help="with --check: run the K-th of N shares of the canaries; 0/1 = none",
+        help="with --check: run the K-th of N shares of the canaries; 0/1 = none; with --again: of the "
+        "arms of all published results",
     )
     add("--record", action="store_true", help="record the canaries again")
     add("--fresh", action="store_true", help="run a third block of seeds for a published result")
@@ -364,8 +365,8 @@ def atlas(parser: FlagParser) -> None:
 
 
 BENCHES = (
-    "step", "engine", "drafts", "formats", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "episodes",
-    "verifiers", "control", "learners", "view", "gpu",
+    "step", "engine", "drafts", "formats", "company", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook",
+    "episodes", "verifiers", "control", "learners", "view", "gpu",
 )  # fmt: skip
 
 
@@ -517,6 +518,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "show": show,
     "needs": needs,
     "init": init,
+    "config": config,
     "guide": guide,
     "explain": explain,
     "compare": compare,

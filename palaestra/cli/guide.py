@@ -11,8 +11,10 @@ from palaestra.api.describing import describe_simulator
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     file = Path(arguments.out)
-    said = describe_simulator(arguments.simulator, arguments.goal, arguments.asked, file)
+    description = describe_simulator(arguments.simulator, arguments.goal, arguments.asked, file)
     if not arguments.json:
-        print(f"wrote  {file}: {len(said.observations)} numbers, {len(said.actions)} actions")
+        print(
+            f"wrote  {file}: {len(description.observations)} numbers, {len(description.actions)} actions"
+        )
         print(f"then   correct it, and name it sim={file}")
-    return {"file": str(file), **said.model_dump()}
+    return {"file": str(file), **description.model_dump()}

@@ -43,6 +43,7 @@ VERBS = {
     "show": "show one method: its card, and how it differs from the method it varies",
     "needs": "show what a method needs of your data, models and environments",
     "init": "write a small project to begin from: data, reward, settings",
+    "config": "print the command for a configuration of another trainer (verl)",
     "guide": "name what a simulator shows and does, for a language model that guides its learner",
     "explain": "show the advantages and token weights that a method computes from given rewards",
     "compare": "compare methods with the same budget and the same seeds",

@@ -12,7 +12,7 @@ from palaestra import catalogue, values
 from palaestra.errors import UserError
 from palaestra.ledger.needs import costs_lines, costs_of
 from palaestra.needs.declared import Requirements
-from palaestra.needs.describe import lines, own_command
+from palaestra.needs.describe import lines, own_command, pointer, shown_words
 from palaestra.needs.rows import columns_of, template
 from palaestra.run.study import verb_of
 from palaestra.run.unmet import needs_under
@@ -35,6 +35,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "places": [asdict(p) for p in needs.places],
         "least": dict(needs.least),
         "shows": needs.shows,
+        "shown": shown_words(needs) if needs.shows else "",
         "costs": asdict(costs),
     }
     if arguments.template:
@@ -47,10 +48,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def write_template(file: Path, method: str, needs: Requirements, given: dict[str, Any]) -> None:
-    """Three example rows as JSON lines. Raises UserError where nothing can be written."""
+    """Three example rows as JSON lines. Raises UserError where nothing can be written; of a method
+    that reads no rows the error says what it takes instead.
+    """
     rows = template(needs, given)
     if not rows[0]:
-        raise UserError(f"{method} reads no file of rows, so there is no template")
+        instead = pointer(method, needs, given)
+        raise UserError(f"{method} reads no file of rows, so there is no template: {instead}")
     if file.exists():
         raise UserError(f"{file} is there already; name another file")
     text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)

@@ -22,6 +22,19 @@ def init(parser: FlagParser) -> None:
     json_flag(parser)
 
 
+def config(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add(
+        "words",
+        nargs="+",
+        metavar="FILE.yaml | KEY=VALUE",
+        help="the file, and keys that stand over it",
+    )
+    add("--from", dest="of", choices=("verl",), required=True, help="whose configuration it is")
+    add("--toml", action="store_true", help="print a file of settings for `palaestra train @FILE`")
+    json_flag(parser)
+
+
 def guide(parser: FlagParser) -> None:
     add = parser.add_argument
     add("action", choices=("init",), help="init: write a description of a simulator to correct")

@@ -18,7 +18,7 @@ from palaestra.ledger import canaries, results
 from palaestra.ledger.declared import declare, earlier_looks, with_earlier
 from palaestra.ledger.experiment import TRIAL, Experiment, experiment_of
 from palaestra.ledger.files import folder, parted, read_result
-from palaestra.ledger.rerun import describe_numbers, rerun
+from palaestra.ledger.rerun import describe_numbers, describe_spot_check, rerun, spot_check
 from palaestra.ledger.standing import published, recompute
 from palaestra.ledger.wording import budget_of, ends, interval
 from palaestra.markdown import line_by_name
@@ -26,6 +26,8 @@ from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.terminal.progress import Headway
 from palaestra.view.drawing import duration
+
+WHOLE = (1, 1)  # the share that is all of it
 
 
 def run(arguments: argparse.Namespace) -> Any:
@@ -35,6 +37,8 @@ def run(arguments: argparse.Namespace) -> Any:
         return check(arguments)
     if arguments.record:
         return record(arguments)
+    if arguments.again and arguments.share != WHOLE:
+        return spot(arguments)
     if len(arguments.methods) != 1:
         raise UserError("reproduce takes one method, or --check and any number of them")
     method = f"{arguments.methods[0]}@{arguments.tier}" if arguments.tier else arguments.methods[0]
@@ -172,6 +176,27 @@ def check(arguments: argparse.Namespace) -> dict[str, Any]:
     if failed:
         sys.exit(1)
     return outcome
+
+
+def spot(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The first seed of a share of all published arms with today's code, or of those of some methods.
+    The program ends with status 1 where one gives a number that no processor explains.
+    """
+    asked = [results.name_of(m) for m in arguments.methods] or [
+        n for n in published() if "@" not in n
+    ]
+    with stoppable(lambda: go_on(arguments.command)), Headway("spot check") as headway:
+        report = spot_check(
+            asked,
+            arguments.share,
+            out=make_folder(Path(arguments.out)),
+            headway=headway,
+            jobs=arguments.jobs,
+        )
+    print(describe_spot_check(report), file=sys.stderr if arguments.json else sys.stdout)
+    if report.wrong:
+        sys.exit(1)
+    return asdict(report)
 
 
 def methods_of(names: Sequence[str]) -> list[str]:

@@ -23,7 +23,8 @@ from palaestra.control.simulators import (
 )
 from palaestra.credit.advantages import discounted_sums
 from palaestra.errors import Fault
-from palaestra.objective.policy import Clipped, Entropy, ValueLoss
+from palaestra.objective.policy import Clipped
+from palaestra.objective.terms import Entropy, ValueLoss
 from palaestra.types import Batch, Key, Metrics, Objective, need_at_least, rng_of, stage
 
 # called with the paths of every iteration, after the learner has learned from them

@@ -57,8 +57,8 @@ class Coverage(SimpleSpread):
         whole = super().observe(state)
         places = whole[..., 4:].reshape(*whole.shape[:-1], -1, 2)
         seen = (np.linalg.norm(places, axis=-1) <= self.sight).astype(float)
-        shown = (places * seen[..., None]).reshape(*whole.shape[:-1], -1)
-        return np.concatenate([whole[..., :4], shown, seen], -1)
+        visible = (places * seen[..., None]).reshape(*whole.shape[:-1], -1)
+        return np.concatenate([whole[..., :4], visible, seen], -1)
 
     @property
     def whole(self) -> Coverage:

@@ -99,7 +99,7 @@ def read_description(file: Path) -> SimulatorDescription:
     return made
 
 
-def describe(sim: Simulator, said: SimulatorDescription, source: str) -> Simulator:
+def describe(sim: Simulator, description: SimulatorDescription, source: str) -> Simulator:
     """The simulator with what a description says of it; the rest is as it was. `source` names the
     description in errors.
 
@@ -107,19 +107,19 @@ def describe(sim: Simulator, said: SimulatorDescription, source: str) -> Simulat
     """
     discrete = not isinstance(sim.actions, Box)
     for what, names, there in (
-        ("observations", said.observations, sim.observation),
-        ("actions", said.actions, sim.actions if discrete else 0),
+        ("observations", description.observations, sim.observation),
+        ("actions", description.actions, sim.actions if discrete else 0),
     ):
         if names and len(names) != there:
             raise UserError(f"{source} names {len(names)} {what}, and the simulator has {there}")
-    base = DescribedNumbers if said.observations else DescribedGoal
+    base = DescribedNumbers if description.observations else DescribedGoal
     own = {n for n in dir(base) if not n.startswith("_")} | {"action_names"}
     rest = {n: _passed(n) for n in dir(sim) if not n.startswith("_") and n not in own}
-    if said.actions or hasattr(sim, "action_names"):
-        names = tuple(said.actions) or action_words(sim)
+    if description.actions or hasattr(sim, "action_names"):
+        names = tuple(description.actions) or action_words(sim)
         rest["action_names"] = property(lambda self: names)
-    made: Any = type(base.__name__, (base,), rest)(sim, said)
-    if said.actions:
+    made: Any = type(base.__name__, (base,), rest)(sim, description)
+    if description.actions:
         action_words(made)  # of equal names
     return made
 
@@ -131,13 +131,13 @@ def _passed(name: str) -> property:
 class DescribedGoal:
     """A simulator with what is wanted in words."""
 
-    def __init__(self, inner: Simulator, said: SimulatorDescription):
-        self.inner, self.said = inner, said
+    def __init__(self, inner: Simulator, description: SimulatorDescription):
+        self.inner, self.description = inner, description
 
     @property
     def about(self) -> str:
-        first = self.said.about or str(getattr(self.inner, "about", ""))
-        goal = f"What is wanted: {self.said.goal}" if self.said.goal else ""
+        first = self.description.about or str(getattr(self.inner, "about", ""))
+        goal = f"What is wanted: {self.description.goal}" if self.description.goal else ""
         return " ".join(x.strip() for x in (first, goal) if x)
 
 
@@ -149,11 +149,12 @@ class DescribedNumbers(DescribedGoal):
     @property
     def visible(self) -> Mapping[str, Quantity]:
         return {
-            o.name: Quantity(low=o.low, high=o.high, about=o.about) for o in self.said.observations
+            o.name: Quantity(low=o.low, high=o.high, about=o.about)
+            for o in self.description.observations
         }
 
     def view(self, obs: np.ndarray) -> dict[str, np.ndarray]:
-        return {o.name: obs[..., i] for i, o in enumerate(self.said.observations)}
+        return {o.name: obs[..., i] for i, o in enumerate(self.description.observations)}
 
     @property
     def declared(self) -> Mapping[str, Quantity]:
@@ -299,9 +300,9 @@ async def ask_for_description(
     )
 
 
-def _bounds(own: ObservedNumber, said: Any) -> dict[str, float]:
-    low = own.low if said.low is None else said.low
-    high = own.high if said.high is None else said.high
+def _bounds(own: ObservedNumber, number: Any) -> dict[str, float]:
+    low = own.low if number.low is None else number.low
+    high = own.high if number.high is None else number.high
     return {"low": low, "high": high} if low < high else {}
 
 

@@ -22,8 +22,8 @@ def simulator_by_name(spec: str) -> Simulator:
     Raises UserError for anything else.
     """
     if spec.endswith(".toml"):
-        said = read_description(Path(spec).expanduser())
-        return describe(simulator_by_name(said.simulator), said, spec)
+        description = read_description(Path(spec).expanduser())
+        return describe(simulator_by_name(description.simulator), description, spec)
     for prefix in ("gymnasium:", "gym:"):
         if spec.startswith(prefix):
             return GymSimulator(spec.removeprefix(prefix))

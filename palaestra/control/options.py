@@ -85,8 +85,8 @@ Chooser: TypeAlias = Callable[["OptionGames", np.ndarray], Awaitable[np.ndarray]
 
 def with_goal(obs: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """[m, A, O + G] observations [m, A, O] with the goal of each game [m, G] behind them."""
-    told = np.broadcast_to(goal[:, None], (*obs.shape[:-1], goal.shape[-1]))
-    return np.concatenate([obs, told], -1)
+    goal_of_each = np.broadcast_to(goal[:, None], (*obs.shape[:-1], goal.shape[-1]))
+    return np.concatenate([obs, goal_of_each], -1)
 
 
 class OptionGames:

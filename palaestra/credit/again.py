@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -74,6 +74,7 @@ class Rehearse:
     fill: int = 1
     sign: Literal["both", "positive", "negative"] = "both"
     each: int = 0  # examples for each prompt of a step, in place of `capacity`
+    clock: ClassVar[str] = "every"
 
     def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
         """With `each` the capacity follows the prompts of a step."""

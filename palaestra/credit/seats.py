@@ -170,11 +170,11 @@ class Own:
             replace(g, episodes=tuple(g.episodes[i] for i in at))
             for g, at in zip(groups, kept, strict=True)
         ]
-        said = [
+        own_signals = [
             [measured[i] if self.model == "policy" else self._renamed(measured[i]) for i in at]
             for measured, at in zip(signals, kept, strict=False)
         ]
-        return self.credit(mine, said, state)
+        return self.credit(mine, own_signals, state)
 
     def _renamed(self, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
         mark = f"{self.model}_"

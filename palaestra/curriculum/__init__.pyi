@@ -28,9 +28,6 @@ from .difficulty import (
     EasyToHard as EasyToHard,
     ProbedArms as ProbedArms,
 )
-from .draw import (
-    Series as Series,
-)
 from .knowledge import (
     KnowledgeBoundary as KnowledgeBoundary,
 )
@@ -45,6 +42,7 @@ from .partial import (
 )
 from .pool import (
     Everything as Everything,
+    Series as Series,
     is_mixed as is_mixed,
 )
 from .prioritised import (

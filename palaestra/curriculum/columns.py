@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.pool import Shuffled
 from palaestra.declared import COMMON_COLUMNS, DeclaredName
 from palaestra.errors import Fault, UserError
 from palaestra.services.chat.base import question_messages

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -66,6 +66,7 @@ class ProbedArms:
     tasks: int = 4
     sample: Sample = Sample(n=4)
     weight: Callable[[np.ndarray], np.ndarray] = learnable
+    clock: ClassVar[str] = "every"
 
     def __post_init__(self) -> None:
         need_at_least(self, every=1, tasks=1)

@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from palaestra.context import Draw
-from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.pool import Shuffled
 from palaestra.types import (
     Example,
     Group,

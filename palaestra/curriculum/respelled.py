@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.pool import Shuffled
 from palaestra.types import Key, State, Task, rng_of, stage
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ class Drafted:
     own_upto: int = 0  # tokens of the text that its n-grams have
     task_upto: int = 0  # and those of its task
     right: Counter[Kind] = field(default_factory=Counter)  # guesses at its tokens
-    judged: Counter[Kind] = field(default_factory=Counter)
+    tries: Counter[Kind] = field(default_factory=Counter)
     guess: list[tuple[int, Kind]] = field(default_factory=list)  # at its next tokens
 
 
@@ -137,7 +137,7 @@ class Drafts:
         """What the sequence said now; its guess is judged by it."""
         for (guessed, kind), token in zip(d.guess, ids, strict=False):
             hit = guessed == token
-            d.judged[kind] += 1
+            d.tries[kind] += 1
             d.right[kind] += hit
             self._judged[kind] += 1
             rate = self.rates.get(kind, PRIORS[kind[2]])
@@ -213,14 +213,14 @@ class Drafts:
         likely = list[float]()
         d.guess = []
         while known and p > least and len(likely) < MOST:
-            found = self._next(known, text)
-            if found is None:
+            guess = self._next(known, text)
+            if guess is None:
                 break
-            token, kind = found
-            d.guess.append(found)
+            token, kind = guess
+            d.guess.append(guess)
             text = [*text[1:], token]
             right = WORTH * self.rates.get(kind, PRIORS[kind[2]]) + d.right[kind]
-            p *= right / (WORTH + d.judged[kind])
+            p *= right / (WORTH + d.tries[kind])
             likely.append(p)
         return likely
 
@@ -244,8 +244,8 @@ class Drafts:
         for n in ORDERS:
             gram = tuple(text[-n:])
             for source, grams in known:
-                if len(gram) == n and (found := grams.after(gram)):
-                    return found[0], (source, n, found[1])
+                if len(gram) == n and (successor := grams.after(gram)):
+                    return successor[0], (source, n, successor[1])
         return None
 
     def _task(self, prompt: tuple[int, ...]) -> DraftedTask:

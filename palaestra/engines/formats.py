@@ -61,7 +61,7 @@ def check_format(kind: str, device: str) -> None:
         raise UserError(f"{option}: these copies are for processors, and the model is on a GPU")
     if kind in ("int8", "float16") and "fbgemm" not in torch.backends.quantized.supported_engines:
         raise UserError(f"{option}: this build of torch has no FBGEMM, which multiplies them")
-    if kind == "bfloat16" and not (computes_bfloat16() and torch.backends.mkldnn.is_available()):
+    if kind == "bfloat16" and not (computes_bfloat16() and _bfloat16_is_multiplied()):
         raise UserError(
             f"{option}: this processor has no instructions for bfloat16; use dtype=int8 or float16"
         )
@@ -120,6 +120,18 @@ def _times_float16(packed: Any, bias: Tensor | None, x: Tensor) -> Tensor:
 def _times_bfloat16(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     out = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), weight, bias, "none", [], "")
     return out.to(x.dtype)
+
+
+@cache
+def _bfloat16_is_multiplied() -> bool:
+    """Whether oneDNN does it: what the processor has may be hidden from it (`ONEDNN_MAX_CPU_ISA`)."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    try:
+        _bfloat16(torch.ones(16, 16), None)(torch.ones(1, 16))
+    except RuntimeError:
+        return False
+    return True
 
 
 @cache

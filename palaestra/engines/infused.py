@@ -58,14 +58,14 @@ def fuse_laws(logp_V: Tensor, plain_V: Tensor, fusion: float) -> Tensor:
     return torch.log_softmax(fusion * logp_V + (1 - fusion) * plain_V, -1)
 
 
-def repeats(said: Sequence[int], n: int) -> list[int]:
+def repeats(ids: Sequence[int], n: int) -> list[int]:
     """The tokens that would make the last n tokens of a text an n-gram that it has already; none
     where n is 0.
     """
-    if n < 1 or len(said) < n:
+    if n < 1 or len(ids) < n:
         return []
-    tail = tuple(said[len(said) - n + 1 :])
-    grams = (said[i : i + n] for i in range(len(said) - n + 1))
+    tail = tuple(ids[len(ids) - n + 1 :])
+    grams = (ids[i : i + n] for i in range(len(ids) - n + 1))
     return sorted({g[-1] for g in grams if tuple(g[:-1]) == tail})
 
 
@@ -218,8 +218,8 @@ class InfusedWriter:
 
     def _knowledge(self, ids: Sequence[int]) -> list[int]:
         """D: the local memory is the terms of the question and of the answer so far."""
-        said = self.dialect.decode(list(ids))
-        terms = self.trie.related(terms_of(f"{self.question}\n{said}"), self.settings.hops)
+        text = self.dialect.decode(list(ids))
+        terms = self.trie.related(terms_of(f"{self.question}\n{text}"), self.settings.hops)
         return self.speller.next_tokens(terms, ids, self.settings.whole)
 
     def _draw(self, logp_V: Tensor, ids: Sequence[int], u: float) -> tuple[int, float]:

@@ -38,15 +38,15 @@ def sentences_of(text: str) -> list[str]:
     """The sentences of a text; each line begins one. A title or an initial before a capital ends none:
     "Dr. Eva M. Roth leads it."
     """
-    found = list[str]()
+    sentences = list[str]()
     for line in text.splitlines():
-        begun = len(found)
+        begun = len(sentences)
         for part in SENTENCE_END.split(line):
-            if len(found) > begun and part[:1].isupper() and ABBREVIATION.search(found[-1]):
-                found[-1] += f" {part}"
+            if len(sentences) > begun and part[:1].isupper() and ABBREVIATION.search(sentences[-1]):
+                sentences[-1] += f" {part}"
             else:
-                found.append(part)
-    return found
+                sentences.append(part)
+    return sentences
 
 
 def lemma(term: str) -> str:
@@ -84,23 +84,23 @@ class KnowledgeTrie:
         """
         if len(prefix) == 1 or prefix[:1].isdigit():
             prefix += " "
-        at, found = bisect_left(self.keys, prefix), list[str]()
+        at, objects = bisect_left(self.keys, prefix), list[str]()
         while at < len(self.keys) and self.keys[at].startswith(prefix):
-            found.append(self.objects[at])
+            objects.append(self.objects[at])
             at += 1
-        return found
+        return objects
 
     def related(self, memory: Sequence[str], hops: int = 1) -> list[str]:
         """The knowledge terms of a local memory: objects of pairs that begin with one of its terms, and
         with more `hops` of pairs that begin with these. Each once; a term of the memory is none.
         """
-        seen, found = {lemma(x) for x in memory}, dict[str, str]()
+        seen, entities = {lemma(x) for x in memory}, dict[str, str]()
         asked = [lemma(x) for x in memory]
         for _ in range(hops):
             new = [x for prefix in asked for x in self.under(prefix) if lemma(x) not in seen]
-            found |= {lemma(x): x for x in new if lemma(x) not in found}
+            entities |= {lemma(x): x for x in new if lemma(x) not in entities}
             asked = [lemma(x) for x in new]
-        return list(found.values())
+        return list(entities.values())
 
 
 class TermSpeller:
@@ -130,7 +130,7 @@ class TermSpeller:
             self._spelled[term] = tuple(ways)
         return self._spelled[term]
 
-    def next_tokens(self, terms: Sequence[str], said: Sequence[int], whole: bool) -> list[int]:
+    def next_tokens(self, terms: Sequence[str], written: Sequence[int], whole: bool) -> list[int]:
         """The ids that begin a term, in ascending order; with `whole`, where what was said ends in the
         middle of terms, the ids that go on with these instead.
         """
@@ -138,8 +138,8 @@ class TermSpeller:
         for term in terms:
             for ids in self.spellings(term):
                 first.add(ids[0])
-                for j in range(1, min(len(ids), len(said) + 1)) if whole else ():
-                    if tuple(said[-j:]) == ids[:j] and self._at_word(said[:-j]):
+                for j in range(1, min(len(ids), len(written) + 1)) if whole else ():
+                    if tuple(written[-j:]) == ids[:j] and self._at_word(written[:-j]):
                         begun.add(ids[j])
         return sorted(begun or first)
 

@@ -26,12 +26,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from transformers.pytorch_utils import Conv1D
 
 from palaestra.chat.dialect import Chat
 from palaestra.engines.probe import TOKENS, Sampled, check_gap, digests, probe_prompts
 from palaestra.errors import Fatal, Fault, UserError
 from palaestra.models.files import silence_transformers
-from palaestra.models.load import Model, merge_adapters
+from palaestra.models.load import (
+    ADAPTER,
+    Model,
+    merge_adapters,
+    save_adapters,
+    without_adapters,
+)
 from palaestra.services.lines import Child
 from palaestra.types import Completion, Key, Sampling, seed_of
 
@@ -42,6 +49,7 @@ SHARED_MEMORY = Path("/dev/shm")
 # sizes of attention heads that vLLM serves without a GPU (0.32, `CPUAttentionBackend`)
 HEADS_ON_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 ASLEEP = 300.0  # seconds in which it must have fallen asleep
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # `max_lora_rank`
 COPIES = 2.5  # of the weights that may lie in the scratch folder at a time, with room to spare
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",  # the model is a local folder
@@ -56,7 +64,7 @@ INSTALL = (
 )
 
 
-def check_served(model: Model, tp: int = 1, sleep: bool = False) -> None:
+def check_served(model: Model, tp: int = 1, sleep: bool = False, adapters: bool = False) -> None:
     """Raises UserError where vLLM is not there, or would not serve such attention heads, or such
     settings, at its first request.
     """
@@ -64,6 +72,17 @@ def check_served(model: Model, tp: int = 1, sleep: bool = False) -> None:
     _check_split(model, tp)
     if not isinstance(sleep, bool):
         raise UserError(f"--engine vllm(sleep={sleep}): write sleep=True or sleep=False")
+    if not isinstance(adapters, bool):
+        raise UserError(
+            f"--engine vllm(adapters={adapters}): write adapters=True or adapters=False"
+        )
+    if adapters and sleep:
+        raise UserError(
+            "--engine vllm(adapters=True,sleep=True): what sleeps forgets the weights below the adapters; "
+            "take one of the two"
+        )
+    if adapters:
+        served_rank(model)
     if sleep and model.device.type == "cpu":
         raise UserError("--engine vllm(sleep=True): without a GPU vLLM has nothing to give back")
     if model.device.type == "cpu" and model.head_size not in HEADS_ON_CPU:
@@ -88,6 +107,22 @@ def _check_split(model: Model, tp: int) -> None:
         )
     if model.device.type == "cuda" and tp > (there := torch.cuda.device_count()):
         raise UserError(f"{option}: this process sees fewer GPUs than that: {there}")
+
+
+def served_rank(model: Model) -> int:
+    """The rank that vLLM makes room for. Raises UserError where adapters do not travel alone."""
+    option = "--engine vllm(adapters=True)"
+    if not model.adapted:
+        raise UserError(f"{option}: there are no adapters; train with --lora RANK")
+    (config,) = model.module.peft_config.values()  # type: ignore[union-attr]
+    if any(isinstance(m, Conv1D) for m in model.causal.modules()):
+        raise UserError(
+            f"{option}: vLLM has no adapters for Conv1D layers; leave adapters=True off"
+        )
+    room = next((r for r in RANKS if r >= config.r), 0)
+    if not room:
+        raise UserError(f"{option}: vLLM takes ranks up to {RANKS[-1]}, not {config.r}")
+    return room
 
 
 def interpreter() -> str:
@@ -131,6 +166,7 @@ class VllmEngine:
         cache_mb: int = 4096,
         tp: int = 1,
         sleep: bool = False,
+        adapters: bool = False,
     ):
         """
         Args:
@@ -138,9 +174,11 @@ class VllmEngine:
             cache_mb: memory for their keys and values, in MiB; with `tp`, of each GPU.
             tp: GPUs that share each layer (tensor parallelism), the first that this process sees.
             sleep: whether the server gives its memory back while the run learns.
+            adapters: whether adapters travel by themselves, and vLLM adds them as it computes;
+                otherwise the merged weights do.
         """
         self.model, self.slots, self.cache_mb = model, slots, cache_mb
-        self.tp, self.sleep = tp, sleep
+        self.tp, self.sleep, self.adapters = tp, sleep, adapters
         self.python = interpreter()
         self.dialect = Chat(model.tokenizer)
         self.version = 0
@@ -275,7 +313,10 @@ class VllmEngine:
         if self._child is None:
             self._child, self.updates, self._moved = self._start(), 0, False
             try:
-                await self._probe(self._child)
+                if self.adapters:  # which also probes
+                    await self._load(self._child)
+                else:
+                    await self._probe(self._child)
             except BaseException:
                 self.close()
                 raise
@@ -300,11 +341,21 @@ class VllmEngine:
     async def _update(self, child: Child) -> None:
         """Gives the server the weights and sees what it made of them. Raises Fatal."""
         assert self._scratch is not None
-        folder = self._scratch / "update"
-        self._write(folder)
-        update = {"update": str(folder), "digests": digests(folder), "weights": self.updates + 1}
+        folder, number = self._scratch / "update", self.updates + 1
+        if self.adapters:  # vLLM may read them again as long as it samples with them
+            folder = self._scratch / f"adapters-{number}"
+            save_adapters(self.model, folder)
+            told: dict[str, Any] = {"adapters": True}
+            place = folder / ADAPTER
+        else:
+            self._write(folder)
+            told, place = {}, folder
+        update = {"update": str(place), "digests": digests(place), "weights": number, **told}
         reply = await ask(child, update)
-        shutil.rmtree(folder)
+        shutil.rmtree(
+            self._scratch / f"adapters-{number - 1}" if self.adapters else folder,
+            ignore_errors=True,
+        )
         if "error" in reply:
             raise Fatal("engine", reply["error"])
         self.updates += 1
@@ -325,7 +376,7 @@ class VllmEngine:
         with ExitStack() as held:  # nothing stays behind where the start fails
             scratch = scratch_folder(self.model)
             held.callback(shutil.rmtree, scratch, ignore_errors=True)
-            self._write(scratch / "model")
+            self._write(scratch / "model", base=self.adapters)
             settings = {
                 "model": str(scratch / "model"),
                 "digests": digests(scratch / "model"),
@@ -333,6 +384,7 @@ class VllmEngine:
                 "dtype": str(self.model.dtype).removeprefix("torch."),
                 "tp": self.tp,
                 "sleep": self.sleep,
+                "rank": served_rank(self.model) if self.adapters else 0,
                 "slots": self.slots,
                 "cache_mb": self.cache_mb,
                 "eos": sorted(self.model.eos),
@@ -343,9 +395,11 @@ class VllmEngine:
             self._scratch, self._closing = scratch, weakref.finalize(self, held.pop_all().close)
         return child
 
-    def _write(self, folder: Path) -> None:
+    def _write(self, folder: Path, base: bool = False) -> None:
+        """The model as it is, or its `base` without the adapters."""
         with silence_transformers():
-            merge_adapters(self.model).save_pretrained(folder)
+            whole = without_adapters(self.model) if base else merge_adapters(self.model)
+            whole.save_pretrained(folder)
             self.model.tokenizer.save_pretrained(folder)
 
     def close(self) -> None:

@@ -87,9 +87,9 @@ class Referee:
 
 def strays(text: str, legal: Sequence[str]) -> bool:
     """Whether none of the legal replies stands in a reply behind its thoughts; no list, no stray."""
-    said = strip_thinking(text).casefold()
+    reply = strip_thinking(text).casefold()
     return bool(legal) and not any(
-        re.search(rf"(?<!\w){re.escape(x.strip().casefold())}(?!\w)", said) for x in legal
+        re.search(rf"(?<!\w){re.escape(x.strip().casefold())}(?!\w)", reply) for x in legal
     )
 
 

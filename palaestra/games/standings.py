@@ -126,8 +126,10 @@ def tournament_given(
         lines = run_blocking(play_all(ctx, makers, seats, deals, kept, out))
         summary = summarise(lines, players, seats)
         for name in players:
-            found = exploitability_of(ctx, name, exact)
-            summary["players"][name] |= {} if found is None else {"exploitability": found}
+            exploitability = exploitability_of(ctx, name, exact)
+            summary["players"][name] |= (
+                {} if exploitability is None else {"exploitability": exploitability}
+            )
     finally:
         ctx.close()
     names = ("task", "model", "seed", "deals", "temperature")

@@ -117,18 +117,24 @@ async def order_bias(
         )
 
     asked = await asyncio.gather(*(pair(*each) for each in tasks))
-    all_of = [c for found in asked for c in found]
+    all_of = [c for verdicts in asked for c in verdicts]
     came = [c for c in all_of if isinstance(c, Comparison)]
     read = [c for c in came if c.score is not None]
     right = [
-        [float(c.win(0) == 1) for c in found if isinstance(c, Comparison) and c.score is not None]
-        for found in asked
+        [
+            float(c.win(0) == 1)
+            for c in verdicts
+            if isinstance(c, Comparison) and c.score is not None
+        ]
+        for verdicts in asked
     ]
     nan = float("nan")
     return OrderBias(
         n=len(tasks),
         first=float(np.mean([c.win(c.first) for c in read])) if read else nan,
-        flips=_mean([flips([c for c in found if isinstance(c, Comparison)]) for found in asked]),
+        flips=_mean(
+            [flips([c for c in verdicts if isinstance(c, Comparison)]) for verdicts in asked]
+        ),
         unparsed=1 - len(read) / len(came) if came else nan,
         faults=len(all_of) - len(came),
         accuracy=_mean([x for both in right for x in both]) if gold else nan,

@@ -74,8 +74,10 @@ async def rank_windows(
         inside = order[start:end]
         if len(inside) < 2:
             continue
-        shown = [texts[i - 1] for i in inside]
-        ranked = await rank_once(ctx, source, query, shown, usage=usage, tokens=tokens, seed=seed)
+        window_texts = [texts[i - 1] for i in inside]
+        ranked = await rank_once(
+            ctx, source, query, window_texts, usage=usage, tokens=tokens, seed=seed
+        )
         unread += ranked is None
         order[start:end] = [inside[i - 1] for i in ranked or range(1, len(inside) + 1)]
     return tuple(order), unread

@@ -112,8 +112,8 @@ class Pairwise:
     async def _compare(
         self, ctx: Judging | None, task: Task, texts: Sequence[str], i: int, j: int
     ) -> Comparison | Fault:
-        shown = {**fields_of(task), "rubric": self.rubric, "instruction": self.read.instruction}
-        text = fill(self.template, {**shown, "a": defuse(texts[i]), "b": defuse(texts[j])})
+        fields = {**fields_of(task), "rubric": self.rubric, "instruction": self.read.instruction}
+        text = fill(self.template, {**fields, "a": defuse(texts[i]), "b": defuse(texts[j])})
         request = ChatRequest(
             messages=question_messages(text, self.system),
             temperature=self.temperature,

@@ -101,9 +101,9 @@ class Judge:
         return replace(vote, votes=tuple(votes))
 
     def request(self, fields: Mapping[str, str]) -> ChatRequest:
-        shown = {"rubric": self.rubric, **fields, "instruction": self.read.instruction}
+        values = {"rubric": self.rubric, **fields, "instruction": self.read.instruction}
         return ChatRequest(
-            messages=question_messages(fill(self.template, shown), self.system),
+            messages=question_messages(fill(self.template, values), self.system),
             temperature=self.temperature,
             max_tokens=self.max_tokens,
         )

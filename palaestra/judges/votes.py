@@ -37,7 +37,7 @@ class Listener:
     """A client that keeps the last thing that was said."""
 
     def __init__(self, client: Client):
-        self.client, self.said = client, ""
+        self.client, self.reply_text = client, ""
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class Listener:
 
     async def chat(self, request: ChatRequest) -> Reply:
         reply = await self.client.chat(request)
-        self.said = reply.text[:LONGEST_SAID]
+        self.reply_text = reply.text[:LONGEST_SAID]
         return reply
 
 
@@ -61,7 +61,7 @@ async def poll(
     async def ask(i: int) -> JudgeVote:
         listener = Listener(client)
         score = await read(listener, replace(request, seed=request.seed + i))
-        return JudgeVote(judge=judge, score=score, said=listener.said)
+        return JudgeVote(judge=judge, score=score, said=listener.reply_text)
 
     replies = await asyncio.gather(*map(ask, range(votes)), return_exceptions=True)
     came: list[JudgeVote] = []

@@ -7,10 +7,13 @@ is a fault to repair, or a behaviour to declare: see `ledger.versions`.
 
 Some arms magnify rounding: an update that divides by a gradient near 0, a target that is a
 difference of nearly equal numbers. Of a canary that moved the same steps are run again from weights
-with noise as small as rounding (`spread`); a number that this moves as far has not moved.
+with noise as small as rounding (`spread`); a number that this moves as far has not moved. Where a
+draw lies within rounding of another token, other tokens are excused only if such noise draws those
+that are recorded (`is_rounding`).
 
-What two small steps cannot see (schedules, late replay, resume, long contexts) stays with its own
-tests and with `palaestra reproduce ID --again`.
+A part that acts after some steps names the field that says when (`schedule.HasClock`): a canary sets
+it so that the part acts at its second step. What two small steps cannot see all the same (late replay,
+resume, long contexts) stays with its own tests and with `palaestra reproduce --again`.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from safetensors.torch import load_file
 
 from palaestra import catalogue, values
 from palaestra.card import Card
+from palaestra.context import Runnable
 from palaestra.engines.sampling import observers
 from palaestra.errors import Fault
 from palaestra.ledger import digests
@@ -48,6 +52,7 @@ from palaestra.run.plan import Plan
 from palaestra.run.study import study_of
 from palaestra.run.unmet import needs_under
 from palaestra.scale.placement import OnCluster
+from palaestra.schedule import FAR, HasClock, change_inside
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
 from palaestra.store.checkpoint import STATE, write_atomic
@@ -69,6 +74,8 @@ TOLERANCE = 1e-3  # relative; another processor rounds otherwise, and two update
 LEAST = 1e-5  # differences below it are rounding, whatever the number
 NOISE = 1e-7  # relative, of weights: float32 rounds to 6e-8
 SEEDS = (1, 2, 3)  # of noise
+# of noise that is to draw the recorded tokens where a draw lies near another token: seed and size
+NEAR = tuple((seed, NOISE if seed % 2 else 10 * NOISE) for seed in range(11, 19))
 MAGNIFIED = 3.0  # times the farthest that noise moved a number, within which it has not moved
 DROWNED = 0.1  # of a number: one that noise moves so far says nothing
 BOUNDARY = 1e-5  # of probability: a draw nearer to a token's edge may fall on either side
@@ -123,7 +130,7 @@ class CanaryCase:
         budget: of a program, by meter.
     """
 
-    runnable: Any
+    runnable: Runnable
     settings: Settings
     budget: Mapping[str, float] = field(default_factory=dict)
 
@@ -133,24 +140,31 @@ class CanaryCase:
         return digests.classes(self.runnable, self.settings)
 
 
-def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None, noise: int = 0) -> Canary:
+def watch(
+    case: CanaryCase,
+    size: Sequence[int],
+    out: Path | None = None,
+    noise: int = 0,
+    scale: float = NOISE,
+) -> Canary:
     """Runs the canary of a case with seed 0.
 
     Args:
         size: problems a step and answers a problem.
         out: where its run folder stays; None = nowhere.
         noise: seed of `perturb` on the policy's first weights; 0 = none.
+        scale: of that noise.
     """
     if out is None:
         with tempfile.TemporaryDirectory(prefix="canary-") as place:
-            return watch(case, size, Path(place) / "run", noise)
+            return watch(case, size, Path(place) / "run", noise, scale)
     small, settings = made_small(case, size)
     metrics, ended = {}, ""
     with observing() as nearest:
         ctx = setup.context(settings, out=out, talk=False)
         ctx.plan = Plan(evaluate=settings.evaluate, budget=case.budget)
         if noise:
-            perturb(ctx.models["policy"].module, noise)
+            perturb(ctx.models["policy"].module, noise, scale)
         try:
             metrics = asyncio.run(small.run(ctx)).metrics
         except Fault as fault:
@@ -169,7 +183,7 @@ def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None, noise:
     )
 
 
-def made_small(case: CanaryCase, size: Sequence[int]) -> tuple[Any, Settings]:
+def made_small(case: CanaryCase, size: Sequence[int]) -> tuple[Runnable, Settings]:
     """What `watch` runs of a case, and on what."""
     settings = replace(case.settings, seed=0, evaluate=min(case.settings.evaluate, EVALUATED))
     small = overrides.make_smallest(case.runnable)
@@ -183,11 +197,11 @@ def configuration_of(case: CanaryCase, size: Sequence[int]) -> str:
 
 
 @torch.no_grad()
-def perturb(module: torch.nn.Module, seed: int) -> None:
-    """Multiplies every weight by 1 + `NOISE` times a normal draw."""
+def perturb(module: torch.nn.Module, seed: int, scale: float = NOISE) -> None:
+    """Multiplies every weight by 1 + `scale` times a normal draw."""
     generator = torch.Generator().manual_seed(seed)
     for p in module.parameters():
-        p *= 1 + NOISE * torch.randn(p.shape, generator=generator)
+        p *= 1 + scale * torch.randn(p.shape, generator=generator)
 
 
 def spread(case: CanaryCase, today: Canary) -> dict[str, float]:
@@ -209,7 +223,9 @@ def judge(case: CanaryCase, recorded: Canary, today: Canary) -> Movement | None:
     of the first update, what the second step draws is not decided.
     """
     moved = compare(recorded, today)
-    if moved is None or moved.undecided or recorded.ids != today.ids:
+    if moved and moved.undecided:
+        return replace(moved, undecided=is_rounding(case, recorded))
+    if moved is None or recorded.ids != today.ids:
         return moved
     noise = spread(case, today)
     moved = compare(recorded, today, noise)
@@ -220,6 +236,19 @@ def judge(case: CanaryCase, recorded: Canary, today: Canary) -> Movement | None:
     return moved
 
 
+def is_rounding(case: CanaryCase, recorded: Canary) -> bool:
+    """Whether noise as small as rounding draws what is recorded, so that another processor may have.
+    Numbers of the same tokens may differ as far as noise moves them.
+    """
+    same = list[Canary]()
+    for seed, scale in NEAR:
+        noisy = watch(case, recorded.size, noise=seed, scale=scale)
+        if compare(recorded, noisy) is None:
+            return True
+        same += [noisy] if noisy.ids == recorded.ids else []
+    return bool(same) and compare(recorded, same[0], spread(case, same[0])) is None
+
+
 def first_update(canary: Canary) -> Canary:
     """A canary with the numbers of the first steps alone."""
     early = {n: x for n, x in canary.numbers.items() if "step 1/" in n or "rollouts 1/" in n}
@@ -228,8 +257,9 @@ def first_update(canary: Canary) -> Canary:
 
 def resize(part: Any, size: Sequence[int]) -> Any:
     """A recipe or a program of at most two steps, with so many problems a step and answers a
-    problem, where it has such fields.
+    problem, where it has such fields, whose clocks strike at the second step.
     """
+    part = change_inside(part, hasten)
     known = values.flatten(part)
     for path, given in known.items():
         if path.endswith("schedule.prompts"):
@@ -247,6 +277,15 @@ def resize(part: Any, size: Sequence[int]) -> Any:
         ):
             part = values.override(part, path, min(EVALUATED, given))
     return part
+
+
+def hasten(part: Any) -> Any:
+    """A part whose clock strikes at the second step, where it would strike later."""
+    if not isinstance(part, HasClock):
+        return part
+    strikes: Any = getattr(part, part.clock)
+    is_later = isinstance(strikes, int | float) and 1 < strikes <= FAR  # beyond that it never does
+    return values.override(part, part.clock, 1) if is_later else part
 
 
 @contextmanager

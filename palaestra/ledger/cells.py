@@ -82,7 +82,7 @@ class CellRequest:
     arm: str = ""
     # each seed has tasks of its own to learn from and to be measured on, where there are enough
     own_tasks: bool = False
-    recipe: Any = None
+    recipe: Runnable | None = None
     budget: Mapping[str, float] = field(default_factory=dict)  # of a program, by meter
 
     def runnable(self) -> Runnable:
@@ -265,7 +265,7 @@ def _run(place: Path, request: CellRequest, start: Start) -> str:
 # ---- one cell, in its own process
 
 
-def _in_child(place: Path, cwd: Path, recipe: Any) -> None:
+def _in_child(place: Path, cwd: Path, recipe: Runnable | None) -> None:
     """A cell's process: one thread, everything it says in its log, the exit status of a program."""
     os.environ |= {
         "OMP_NUM_THREADS": "1",
@@ -287,7 +287,7 @@ def _in_child(place: Path, cwd: Path, recipe: Any) -> None:
         sys.exit(1)
 
 
-def run_requested(place: Path, recipe: Any = None) -> None:
+def run_requested(place: Path, recipe: Runnable | None = None) -> None:
     """Runs the cell whose request lies in `place`, unless another process has done so in the
     meantime. `recipe`: the value that it asks for.
     """
@@ -337,7 +337,7 @@ def run_here(request: CellRequest, place: Path) -> None:
         shutil.rmtree(folder)
 
 
-def code_of(runnable: Any, settings: Settings) -> list[Any]:
+def code_of(runnable: Runnable, settings: Settings) -> list[Any]:
     """What stands for code in the address of a cell: versions of parts, and a user's own files."""
     return [versions(runnable, settings), own_code_sha256(runnable, settings)]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import palaestra
 from palaestra import catalogue, values
-from palaestra.context import Bench
+from palaestra.context import Bench, Runnable
 from palaestra.errors import UserError
 from palaestra.identity import USER_PACKAGE, former_field, name_of
 from palaestra.ledger.versions import versions_of
@@ -48,13 +48,13 @@ def sha256(part: Any) -> str:
 
 # settings that are told where they are not at their default
 ONLY_WHERE_SAID = (
-    "lora_alpha", "lora_targets", "skip_bad", "max_prompt_tokens", "max_pixels", "max_frames",
-    "load_in_4bit", "optim",
+    "lora_alpha", "lora_targets", "skip_bad", "max_prompt_tokens", "overlong", "max_pixels",
+    "max_frames", "load_in_4bit", "optim",
 )  # fmt: skip
 
 
 def configuration(
-    runnable: Any,
+    runnable: Runnable,
     settings: Settings,
     tokens: int,
     samples: int,
@@ -172,12 +172,12 @@ def model_sha256(name: str) -> str:
 # ---- parts
 
 
-def versions(runnable: Any, settings: Settings) -> dict[str, int]:
+def versions(runnable: Runnable, settings: Settings) -> dict[str, int]:
     """The versions of the package's parts that the numbers of a run depend on, where they are not 1."""
     return versions_of(classes(runnable, settings))
 
 
-def classes(runnable: Any, settings: Settings) -> set[str]:
+def classes(runnable: Runnable, settings: Settings) -> set[str]:
     """The names of the package's classes and functions that the recipe, the problem and the players
     are made of.
     """
@@ -185,7 +185,7 @@ def classes(runnable: Any, settings: Settings) -> set[str]:
     return {_defined(x).__qualname__ for x in parts if _module(x).startswith("palaestra.")}
 
 
-def own_code_sha256(runnable: Any, settings: Settings) -> str:
+def own_code_sha256(runnable: Runnable, settings: Settings) -> str:
     """Of the files of a user's recipe and of the plugins that a run uses; "" where there are none."""
     parts = _parts_of(runnable, settings)
     files = [
@@ -195,7 +195,7 @@ def own_code_sha256(runnable: Any, settings: Settings) -> str:
     return sha256(files) if files else ""
 
 
-def _parts_of(runnable: Any, settings: Settings) -> list[Any]:
+def _parts_of(runnable: Runnable, settings: Settings) -> list[Any]:
     asked = bench_of(
         settings,
         judged=brings_reward(runnable),
@@ -208,7 +208,7 @@ def _parts_of(runnable: Any, settings: Settings) -> list[Any]:
 
 
 def packages(
-    runnable: Any, settings: Settings, bench: Bench, players: Mapping[str, Player]
+    runnable: Runnable, settings: Settings, bench: Bench, players: Mapping[str, Player]
 ) -> list[str]:
     """The other packages, with their versions, that the numbers of a run come from: ["mine 0.1"].
 
@@ -218,7 +218,7 @@ def packages(
     return sorted({p.package for p in _added(_parts(runnable, bench, players), settings)})
 
 
-def _parts(runnable: Any, bench: Bench, players: Mapping[str, Player]) -> list[Any]:
+def _parts(runnable: Runnable | None, bench: Bench, players: Mapping[str, Player]) -> list[Any]:
     """Of the recipe and the problem, the small ones inside the large ones too."""
     parts = (runnable, bench.tasks, bench.world, bench.reward, *players.values())
     return [x for p in parts for x in _inside(p)]
@@ -228,7 +228,7 @@ def _inside(part: Any) -> list[Any]:
     return [part, *(v for _, v in values.walk(part))]
 
 
-def check_importable(name: str, recipe: Any) -> None:
+def check_importable(name: str, recipe: Runnable) -> None:
     """Raises UserError where another process could not have the parts of a recipe that is a value
     of this one, because their modules can't be imported.
     """

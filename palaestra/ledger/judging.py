@@ -79,18 +79,18 @@ def judge(
             if shape:
                 low, high = min(effect.low, flipped.low), max(effect.high, flipped.high)
                 decides = Interval(mean=effect.mean, low=low, high=high, n=effect.n)
-    judged = expect.judge(decides, parts)
+    judgement = expect.judge(decides, parts)
     stopped = [n for n in vetoes or {} if statements[n]["speaks"]]
     unknown = [n for n in vetoes or {} if "effect" not in statements[n] or statements[n]["doubts"]]
     if illustration:
-        judged = Judged("illustration", "nothing is trained: it shows what a program does")
-    elif stopped and judged.verdict in ("reproduced", "smaller", "inconclusive"):
-        judged = Judged(
+        judgement = Judged("illustration", "nothing is trained: it shows what a program does")
+    elif stopped and judgement.verdict in ("reproduced", "smaller", "inconclusive"):
+        judgement = Judged(
             "not-reproduced", f"vetoed: {'; '.join(statements[n]['said'] for n in stopped)}"
         )
-    elif unknown and judged.verdict in ("reproduced", "smaller"):
-        judged = Judged("inconclusive", "; ".join(statements[n]["said"] for n in unknown))
-    return {**result, "verdict": judged.verdict, "reason": judged.reason, "said": statements}
+    elif unknown and judgement.verdict in ("reproduced", "smaller"):
+        judgement = Judged("inconclusive", "; ".join(statements[n]["said"] for n in unknown))
+    return {**result, "verdict": judgement.verdict, "reason": judgement.reason, "said": statements}
 
 
 def _lacking(expect: Expectation, measured: Measured) -> str:

@@ -134,8 +134,8 @@ class Balanced:
         places = [cell.folder / p for p in cell.summary.get("parts", {})] or [cell.folder]
         written = [sorted((p / "rollouts").glob("step-*.parquet")) for p in places]
         files = next((count for count in written[::-1] if count), [])
-        judged = [r for file in self._some(files) for r in StepRollouts(file).valid]
-        pairs = [(r.reward_parts[part], r.reward) for r in judged if part in r.reward_parts]
+        rollouts = [r for file in self._some(files) for r in StepRollouts(file).valid]
+        pairs = [(r.reward_parts[part], r.reward) for r in rollouts if part in r.reward_parts]
         verdicts = [(x, answer) for x, answer in pairs if {x, answer} <= {0.0, 1.0}]
         return [[x, x * answer, (1 - x) * (1 - answer)] for x, answer in verdicts]
 

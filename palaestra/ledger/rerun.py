@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from palaestra.errors import UserError
 from palaestra.ledger.cells import machine_of
 from palaestra.ledger.experiment import START, Experiment, experiment_of
+from palaestra.ledger.files import read_result
 from palaestra.ledger.judging import per_seed
 from palaestra.ledger.measures import reads_start
 from palaestra.ledger.results import (
@@ -22,6 +24,7 @@ from palaestra.ledger.results import (
 from palaestra.ledger.standing import equal
 from palaestra.ledger.versions import reasons
 from palaestra.terminal.progress import Headway
+from palaestra.types import value_class
 
 CODE = ("versions", "own_code_sha256")  # of an arm, what stands for its code
 
@@ -40,10 +43,19 @@ def code_in(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rerun(
-    method: str, result: Mapping[str, Any], *, out: Path, headway: Headway, jobs: int = 0
+    method: str,
+    result: Mapping[str, Any],
+    *,
+    out: Path,
+    headway: Headway,
+    jobs: int = 0,
+    arms: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Runs the first seed of each arm whose parts have other versions today, or of every arm where
     none has, with the setting that was chosen.
+
+    Args:
+        arms: run these instead.
 
     Returns:
         {"seed", "arms": {name: {"versions": today's, "then", "now": the measure, "failed": why there
@@ -54,9 +66,9 @@ def rerun(
     """
     experiment = experiment_of(method)
     check_published(method, result, experiment)
-    older = older_arms(result, experiment) or {
-        a: arm_code(experiment, a) for a in result["arms"] if a in experiment.every_arm
-    }
+    asked = arms or [a for a in result["arms"] if a in experiment.every_arm]
+    older = {} if arms else older_arms(result, experiment)
+    older = older or {a: arm_code(experiment, a) for a in asked}
     beside = reads_start(experiment.measure)
     device = result.get("device", CPU)
     seed = result["blocks"][0][0]
@@ -71,7 +83,7 @@ def rerun(
         device=device,
     )
     outcomes = measure(work, {a: result["arms"][a]["setting"] for a in work.arms}, headway)
-    arms = {
+    numbers = {
         a: {
             **code,
             "then": result["arms"][a]["values"][0],
@@ -80,7 +92,7 @@ def rerun(
         }
         for a, code in older.items()
     }
-    return {"seed": seed, "arms": arms, "commit": commit(), "machine": machine_of(device)}
+    return {"seed": seed, "arms": numbers, "commit": commit(), "machine": machine_of(device)}
 
 
 def describe_code(result: Mapping[str, Any], experiment: Experiment) -> str:
@@ -131,3 +143,91 @@ def describe_numbers(numbers: Mapping[str, Any]) -> str:
 
 def _number(x: float | None) -> str:
     return "none" if x is None else f"{x:.4g}"
+
+
+# ---- a spot check of all published results
+
+
+@value_class
+class SpotCheck:
+    """What a share of all published arms gave with their first seed, by "method: arm".
+
+    Args:
+        other: those with another number, in words.
+        wrong: those of them that no processor explains: they failed, gave no number, are on the
+            machine that measured them, or lie beyond what the seeds of the arm differ by.
+        left_out: results that cannot be run again as they are, and why.
+    """
+
+    ran: int
+    other: Mapping[str, str]
+    wrong: Sequence[str]
+    left_out: Mapping[str, str]
+
+
+def spot_check(
+    methods: Sequence[str], share: tuple[int, int], *, out: Path, headway: Headway, jobs: int = 0
+) -> SpotCheck:
+    """Runs the first seed of a share of the arms of published results, whole; changes no result.
+
+    Args:
+        share: (k, n): every n-th arm of all, from the k-th.
+    """
+    results, left_out = repeatable(methods)
+    every = [
+        (n, a) for n, r in results.items() for a in r["arms"] if a in experiment_of(n).every_arm
+    ]
+    asked = every[share[0] - 1 :: share[1]] if share[0] else []
+    other, wrong = dict[str, str](), list[str]()
+    for name in dict.fromkeys(n for n, _ in asked):
+        arms, result = [a for n, a in asked if n == name], results[name]
+        again = rerun(name, result, out=out, headway=headway, jobs=jobs, arms=arms)
+        for arm, x in again["arms"].items():
+            if not x["failed"] and equal(x["then"], x["now"]):
+                continue
+            case = f"{name}: {arm}"
+            other[case] = x["failed"] or f"{_number(x['now'])}, it was {_number(x['then'])}"
+            same_machine = again["machine"] == result.get("machine")
+            if x["failed"] or same_machine or not is_near(x["now"], result["arms"][arm]["values"]):
+                wrong.append(case)
+    return SpotCheck(ran=len(asked), other=other, wrong=wrong, left_out=left_out)
+
+
+def repeatable(methods: Sequence[str]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The published results on this kind of device that can be run again, and why others cannot."""
+    results, left_out = dict[str, dict[str, Any]](), dict[str, str]()
+    for name in methods:
+        result = read_result(name)
+        if result is None or result.get("device", CPU) != CPU:
+            continue
+        try:
+            check_published(name, result, experiment_of(name))
+        except UserError as error:
+            left_out[name] = str(error)
+        else:
+            results[name] = result
+    return results, left_out
+
+
+def is_near(x: float | None, seeds: Sequence[float | None]) -> bool:
+    """Whether a number is one that another processor may give: rounding that changes a draw makes of
+    a seed another one, so it lies no farther outside of the range of an arm's seeds than that is wide.
+    """
+    known = [v for v in seeds if v is not None]
+    if x is None or not known:
+        return x is None and not known
+    low, high = min(known), max(known)
+    return low - (high - low) <= x <= high + (high - low)
+
+
+def describe_spot_check(report: SpotCheck) -> str:
+    """What became of it, for people."""
+    lines = [f"{case}: {why}" for case, why in report.other.items() if case in report.wrong]
+    lines += [
+        f"{case}: {why}; another processor may do this, it is within what the arm's seeds differ by"
+        for case, why in report.other.items()
+        if case not in report.wrong
+    ]
+    lines += [f"{name} is left out: {why}" for name, why in report.left_out.items()]
+    lines.append(f"{report.ran - len(report.other)} of {report.ran} arms gave the same number")
+    return "\n".join(lines)

@@ -296,10 +296,10 @@ def assemble(
     """The result, from finished cells."""
     e = work.experiment
     measured = measured_of(work, outcomes)
-    judged = judge(e.expect, measured, e.reasons, e.vetoes, illustration=e.illustration)
-    statements = judged.pop("said")
+    judgement = judge(e.expect, measured, e.reasons, e.vetoes, illustration=e.illustration)
+    statements = judgement.pop("said")
     if not e.is_whole(work.arms, work.blocks, work.tokens):
-        judged |= {"verdict": "inconclusive", "reason": "a trial: less was run than is declared"}
+        judgement |= {"verdict": "inconclusive", "reason": "a trial: less was run than is declared"}
     controls: dict[str, Any] = {
         n: {"kind": "number", "values": by_arm(work, m, outcomes)}
         for n, m in e.every_control.items()
@@ -321,7 +321,7 @@ def assemble(
             "arms": dict(tuning.tried),
         },
         "blocks": [list(b) for b in work.blocks],
-        **judged,
+        **judgement,
         "controls": controls,
         "budget_tokens": work.tokens,
         **({"budget": dict(work.experiment.budget)} if work.experiment.budget else {}),

@@ -137,9 +137,9 @@ def _recompute_older(result: Mapping[str, Any]) -> str:
         return ""
     expect = expectation_of(result)
     effect = effect_of(*(stored_values(result, a) for a in expect.arms))
-    judged = expect.judge(effect, ()).verdict
+    today = expect.judge(effect, ()).verdict
     before = result.get("taken_back", {}).get("verdict", result["verdict"])
-    verdict = before if before in OLDER_WORDS.get(judged, ()) else judged
+    verdict = before if before in OLDER_WORDS.get(today, ()) else today
     return _first_difference(
         [
             ("verdict", before, verdict),

@@ -203,8 +203,8 @@ class Seen:
         digest_N, number_N = place_N >> PLACE_BITS, place_N & ((1 << PLACE_BITS) - 1)
         found_NF = self._features(senses, digest_N, number_N).to(text_BTD.dtype)
         first_ND, *deep = found_NF.split(text_BTD.shape[-1], -1)
-        found = {"inputs_embeds": text_BTD.masked_scatter(on_BT[..., None], first_ND)}
-        return found | (
+        inputs = {"inputs_embeds": text_BTD.masked_scatter(on_BT[..., None], first_ND)}
+        return inputs | (
             {"visual_pos_masks": on_BT, "deepstack_visual_embeds": deep} if deep else {}
         )
 

@@ -121,9 +121,9 @@ def check_config(given: Mapping[str, Any], path: str) -> None:
         for x in _listed(given.get(name)):
             least = 0 if name in MAY_BE_ZERO else 1
             if isinstance(x, bool) or not isinstance(x, int) or not least <= x <= most:
-                shown = repr(x)[:40] if not isinstance(x, int) or abs(x) < 10**18 else "huge"
+                value_text = repr(x)[:40] if not isinstance(x, int) or abs(x) < 10**18 else "huge"
                 raise UserError(
-                    f"{path}: {name} is {shown}; it must be a whole number from {least} to {most:,}"
+                    f"{path}: {name} is {value_text}; it must be a whole number from {least} to {most:,}"
                 )
     for name in TOKENS:
         for x in _listed(given.get(name)):

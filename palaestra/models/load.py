@@ -355,6 +355,12 @@ def merge_adapters(model: Model) -> Any:
     return restore_conv1d(twin.unload() if model.bare else twin.merge_and_unload())
 
 
+def without_adapters(model: Model) -> Any:
+    """A copy of the model below its adapters."""
+    twin: Any = dequantise(copy.deepcopy(model.module))
+    return restore_conv1d(twin.unload())
+
+
 def load_heads(model: Model, directory: str | Path) -> None:
     """The heads that were saved in a directory, or with an id of the hub; none if there are none.
     Those of a sequence classifier are "score" where it has one label, else called as its labels.

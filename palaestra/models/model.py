@@ -39,6 +39,7 @@ from palaestra.models.grid import GridOf, batch_shifts
 from palaestra.models.heads import Q_HEADS, SLOW, ActionValueHead, VocabularyHead, head
 from palaestra.models.inside.latent import PREFIX, LatentHead
 from palaestra.models.inside.residual import hooked, layers_of
+from palaestra.models.offload import offloading
 from palaestra.models.packed import enable
 from palaestra.models.precision import SMALL
 from palaestra.models.quantised import unpacked_weights
@@ -84,6 +85,8 @@ class Model:
     added: Mapping[int, Tensor] = field(default_factory=dict)
     # of a vision-language model, as transformers reads it beside the weights
     processor: Any = None
+    # what layers keep for the backward pass waits for it elsewhere, see `offload`
+    offload: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: what was worked out from it is worked out there again."""
@@ -389,7 +392,8 @@ class Model:
     @contextmanager
     def recomputing(self) -> Generator[None]:
         """Inside, layers run under gradient checkpointing if `recompute` is set, or the model is
-        thrifty. Sampling stays outside: it caches.
+        thrifty, and what they keep is moved away if `offload` is set. Sampling stays outside: it
+        caches.
 
         The switch that transformers has for it works in training mode alone, in which some layers
         drop out.
@@ -402,8 +406,11 @@ class Model:
         layers = [m for m in every if isinstance(m, GradientCheckpointingLayer)]
         for layer in layers:
             layer.__dict__["forward"] = partial(checkpoint, layer.forward, **options)
+        moves = self.offload and torch.is_grad_enabled()
+        away = offloading(self.module.parameters()) if moves else nullcontext()
         try:
-            yield
+            with away:
+                yield
         finally:
             for layer in layers:
                 del layer.__dict__["forward"]
@@ -533,6 +540,7 @@ def trainable_copy(model: Model, share: bool = False) -> Model:
         heads,
         model.recompute,
         processor=model.processor,
+        offload=model.offload,
     )
 
 

@@ -30,12 +30,14 @@ def precision_for(model: str, device: str) -> Precision:
 
     Args:
         model: its name, folder or id; only embedded ones and folders can be small.
-        device: "cpu" or "cuda".
+        device: "cpu", "cuda", or another one of torch.
     """
     if is_small(model):
         return Precision("float32", "a small model gains nothing from less")
     if device.startswith("cuda"):
         return Precision("bfloat16", "a large model on a GPU")
+    if device.partition(":")[0] != "cpu":
+        return Precision("float32", "less was not tried on this device")
     if computes_bfloat16():
         return Precision("bfloat16", "a large model, and this processor computes in bfloat16")
     return Precision("float32", "this processor has no instructions for bfloat16")

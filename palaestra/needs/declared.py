@@ -228,6 +228,8 @@ class Requirements:
         least: the least number of something: "tasks" to train on, "domains".
         shows: the number of a run's metrics that shows the mechanism at work, above 0 where it is.
         off: arguments of `build`, or fields by path, under which that number is 0.
+        never_off: why there are none: what the number is without the mechanism, in a sentence. A
+            method has either `off` or this.
         own: arguments, fields and settings ("reward", "max_tokens") of the two steps that the
             conformance test trains on a user's file; "endpoint" is what a chat endpoint replies
             there, which then stands for the models that are required.
@@ -241,6 +243,7 @@ class Requirements:
     least: Mapping[str, int] = field(default_factory=dict)
     shows: str = ""
     off: Mapping[str, Any] = field(default_factory=dict)
+    never_off: str = ""
     own: Mapping[str, Any] = field(default_factory=dict)
     policy: bool = True
 

@@ -60,6 +60,38 @@ def given_by(need: NeededModel | NeededPlace) -> str:
     return need.given_by
 
 
+def pointer(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> str:
+    """What a method takes that reads no file of rows, and what one can begin from."""
+    places = [p for p in needs.places if holds(p.when, arguments)]
+    models = [m for m in needs.models if holds(m.when, arguments)]
+    if not places:
+        taken = ", ".join(f"{given_by(m)} ({m.role})" for m in models) or "--model DIR alone"
+        return f"it takes {taken}; `palaestra needs {method}` says more"
+    place, ways = places[0], list[str]()
+    if is_required(place, arguments) and not place.flag:
+        ways.append(f"`palaestra init {method} FOLDER` writes one to begin from")
+    if place.kind == "simulator" and "sim=" in place.given_by:
+        ways.append("`palaestra guide init SIM` describes one to a language model")
+    if place.built_in:
+        ways.append(f'--task "{place.built_in[0]}" is built in')
+    if place.otherwise:
+        ways.append(f"without it: {place.otherwise}")
+    return "; ".join([f"it takes {place.ways} ({place.kind})", *ways])
+
+
+def shown_words(needs: Requirements) -> str:
+    """What the number of the mechanism is where the method acts, and where its mechanism is off."""
+    if needs.never_off:
+        return f"it differs from 0 where it does. {needs.never_off}"
+    without = " and ".join(f"{name}={written(value)}" for name, value in needs.off.items())
+    return "it differs from 0 where it does" + (f", and is 0 with {without}" if without else "")
+
+
+def written(value: Any) -> str:
+    """A value as it stands behind an argument; of a part of a method, its form in Python."""
+    return value if isinstance(value, str) and value else repr(value)
+
+
 def quote(words: str) -> str:
     """`name=VALUE` or `--flag VALUE` as a shell reads it: a value with brackets in double quotes."""
     if "(" not in words or '"' in words:
@@ -80,6 +112,19 @@ def own_command(
     return " ".join([*words, *(["--model DIR"] if needs.policy else [])])
 
 
+def needs_in_short(needs: Requirements, arguments: Mapping[str, Any]) -> str:
+    """Columns, models and places in one line; in brackets what the method does without."""
+    columns = [(c.name, not c.otherwise and not c.or_else) for c in columns_of(needs, arguments)]
+    others: list[tuple[str, NeededModel | NeededPlace]] = [
+        *((m.role, m) for m in needs.models),
+        *((" or ".join((p.kind, *p.also)), p) for p in needs.places),
+    ]
+    held = [(x, is_required(need, arguments)) for x, need in others if holds(need.when, arguments)]
+    told = [name if required else f"({name})" for name, required in (*columns, *held)]
+    least = [f"{n} {what} or more" for what, n in needs.least.items()]
+    return ", ".join(dict.fromkeys([*told, *least]))
+
+
 def lines(
     method: str, needs: Requirements, arguments: Mapping[str, Any], verb: str = "train"
 ) -> Iterator[str]:
@@ -95,4 +140,4 @@ def lines(
     for what, least in needs.least.items():
         yield f"at least {least} {what}"
     if needs.shows:
-        yield f"the metric {needs.shows} shows whether the method acts: it is above 0 where it does"
+        yield f"the metric {needs.shows} shows whether the method acts: {shown_words(needs)}"

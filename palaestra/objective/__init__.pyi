@@ -38,8 +38,6 @@ from .mismatch import (
 )
 from .policy import (
     RatioLevel as RatioLevel,
-    LegalMass as LegalMass,
-    TargetEntropy as TargetEntropy,
     Trust as Trust,
 )
 from .preference import (
@@ -66,6 +64,10 @@ from .reward_model import (
 from .shaped import (
     GammaWeighted as GammaWeighted,
     SoftGated as SoftGated,
+)
+from .terms import (
+    LegalMass as LegalMass,
+    TargetEntropy as TargetEntropy,
 )
 from .tokens import (
     TokenWeighted as TokenWeighted,

@@ -52,8 +52,8 @@ class On(Algebra):
             part = replace(
                 part, n_tokens=max(tokens, 1), n_rows=max(rows, 1), n_units=max(units, 1)
             )
-        shown = {k: _hide(v, on_BT) for k, v in out.items()}
-        loss, metrics = self.objective(shown, part)
+        visible = {k: _hide(v, on_BT) for k, v in out.items()}
+        loss, metrics = self.objective(visible, part)
         name = f"not-{self.mark}" if self.absent else self.mark
         return loss, {f"{name}/{k}": v for k, v in metrics.items()}
 

@@ -97,9 +97,9 @@ def deployments(
         devices: of all nodes.
         reallocation, iterations: of `plan.plan_of`.
     """
-    judged = any(c.model == REWARD for c in calls)
+    has_judge = any(c.model == REWARD for c in calls)
     for learners in counts(devices, device.per_node):
-        for judges in (0, *counts(devices, device.per_node)) if judged else (0,):
+        for judges in (0, *counts(devices, device.per_node)) if has_judge else (0,):
             rest = devices - learners - judges
             if rest < 0 or (rest == 0 and (learners > 1 or judges)):
                 continue  # of several ranks only the first could sample

@@ -94,13 +94,13 @@ def named_model(name: str) -> Model:
     path = Path(name).expanduser()
     if path.suffix != ".json":
         where = OWN_MODELS[name]() if name in OWN_MODELS else path if path.is_dir() else name
-        found = file_of(where, "config.json") if path.is_dir() or name in OWN_MODELS else None
-        found = found or file_of(find(name), "config.json")
-        if found is None:
+        config = file_of(where, "config.json") if path.is_dir() or name in OWN_MODELS else None
+        config = config or file_of(find(name), "config.json")
+        if config is None:
             raise UserError(
                 f"model {name!r} has no config.json here; known by name: {', '.join(SHAPES)}"
             )
-        path = found
+        path = config
     module = module_of(path).to(torch.bfloat16)
     tokenizer: Any = None
     return Model(name, module, tokenizer, str(path))
@@ -206,32 +206,32 @@ def measured(model: Model) -> list[dict[str, str]]:
     return [x for x in lines if x["model"] == model.name or int(x["weights"]) == model.n_parameters]
 
 
-def show(found: Mapping[str, Any]) -> Iterator[str]:
+def show(plan: Mapping[str, Any]) -> Iterator[str]:
     """Lines for people."""
-    tokens = f"rows of {found['prompt_tokens']} + {found['answer_tokens']} tokens"
+    tokens = f"rows of {plan['prompt_tokens']} + {plan['answer_tokens']} tokens"
     yield (
-        f"{found['model']}: {found['parameters'] / 1e9:.2f} billion weights in bfloat16, {tokens}, adapters of "
-        f"rank {found['rank']}, one GPU of {found['gpu_gb']:g} GB; GB are 10^9 bytes"
+        f"{plan['model']}: {plan['parameters'] / 1e9:.2f} billion weights in bfloat16, {tokens}, adapters of "
+        f"rank {plan['rank']}, one GPU of {plan['gpu_gb']:g} GB; GB are 10^9 bytes"
     )
     names = ("weights", "masters", "gradients", "moments", "activations", "layer", "context")
     groups = "".join(f"{g:>5}" for g in GROUPS)
     heads = "".join(f"{n:>12}" for n in names)
     yield f"\n{'':<8}{'':<22}{'recompute':<10}{heads}{'least':>8}  fits  answers at once, and groups of{groups}"
-    for row in found["rows"]:
+    for row in plan["rows"]:
         numbers = "".join(f"{row['gb'][n]:>12.2f}" for n in names)
-        said = "".join(f"{'yes' if x else 'no':>5}" for x in row["groups"].values())
+        fits = "".join(f"{'yes' if x else 'no':>5}" for x in row["groups"].values())
         yield (
             f"{row['from']:<8} {row['way']:<21}{'yes' if row['recompute'] else 'no':<10}{numbers}{row['least_gb']:>8.2f}"
-            f"  {'yes' if row['fits'] else 'no':<6}{row['answers_at_once']:>15}{'':>16}{said}"
+            f"  {'yes' if row['fits'] else 'no':<6}{row['answers_at_once']:>15}{'':>16}{fits}"
         )
-    each = found["rows"][0]["gb"]["answer"]
+    each = plan["rows"][0]["gb"]["answer"]
     yield f"\nan answer with its prompt takes {each:.2f} GB of keys and values; a larger group is sampled in turns"
     yield "a formula of dimensions, not a run: on the GPU, `palaestra doctor` without --gpu measures"
-    for line in found["measured"]:
+    for line in plan["measured"]:
         yield (
             f"measured {line['way']}: {line['update_gb']} GB in the update, {line['rollout_gb']} GB while sampling, of "
             f"{line['prompts']} x {line['group']} answers of {line['tokens']} tokens in {line['dtype']}, recompute "
             f"{line['recompute']}, on {line['machine']}"
         )
-    if not found["measured"]:
+    if not plan["measured"]:
         yield "measured: nothing yet of this model"

@@ -97,8 +97,8 @@ def growth_table(series: dict[str, list[tuple[float, float]]]) -> list[list[str]
     rows = list[list[str]]()
     for name, points in series.items():
         x, seconds = zip(*points, strict=True)
-        shown = ", ".join(
+        points_text = ", ".join(
             f"{n:.3g}: {np.mean([s for m, s in points if m == n]):.3g} s" for n in dict.fromkeys(x)
         )
-        rows.append([name, str(fit_power(x, seconds)), shown])
+        rows.append([name, str(fit_power(x, seconds)), points_text])
     return rows

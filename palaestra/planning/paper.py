@@ -22,6 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from palaestra import catalogue, values
 from palaestra.abilities import CountsSamples, GivesBatches
 from palaestra.card import UNKNOWN, Card, Size
+from palaestra.context import Runnable
 from palaestra.engines.decoder import Decoder
 from palaestra.errors import UserError
 from palaestra.method import Recipe
@@ -137,7 +138,7 @@ def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Siz
     )
 
 
-def scale_to_paper(runnable: Any, size: Size) -> Any:
+def scale_to_paper(runnable: Runnable, size: Size) -> Runnable:
     """A recipe with the paper's batch, group, length and rate; of a pipeline, every part; of a
     program, the recipes that it holds.
     """
@@ -165,7 +166,7 @@ def scale_to_paper(runnable: Any, size: Size) -> Any:
     return overrides.set_rate(runnable, size.lr) if size.lr else runnable
 
 
-def recipes_in(runnable: Any) -> list[Recipe]:
+def recipes_in(runnable: Runnable) -> list[Recipe]:
     """A recipe itself, those of a pipeline's parts, and those that a program holds."""
     if isinstance(runnable, Pipeline):
         return [r for part in runnable.parts.values() for r in recipes_in(part.runnable)]

@@ -147,8 +147,8 @@ def predict(row: Published, size: ModelSize, gpu: Gpu, work: Work, assume: Assum
         return update_seconds(size, gpu, row.gpus, work, assume)
     if row.sampling:
         split = (row.sampling, row.gpus - row.sampling)
-        found = separate(size, gpu, split, row.tensor, work, assume)
-        return next(way.step for way in found if way.name == row.mode)
+        ways = separate(size, gpu, split, row.tensor, work, assume)
+        return next(way.step for way in ways if way.name == row.mode)
     return colocated(size, gpu, row.gpus, row.tensor, work, assume).step
 
 

@@ -73,9 +73,9 @@ def turns_of(e: Episode) -> list[str]:
     """What was said in each turn of the policy, with what the chat template opened it with."""
     texts = dict[tuple[int, int], str]()
     for r, row in enumerate(e.rows):
-        said = {s.turn for s in row.segments if s.logp is not None}
+        sampled_turns = {s.turn for s in row.segments if s.logp is not None}
         for s in row.segments:
-            if s.replies and s.turn in said:
+            if s.replies and s.turn in sampled_turns:
                 texts[r, s.turn] = texts.get((r, s.turn), "") + s.text
     return list(texts.values())
 

@@ -140,13 +140,13 @@ class Critique:
     n: int = 4
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        judged = await asyncio.gather(
+        episodes = await asyncio.gather(
             *(
                 self._of(ctx, (*key, i), group.task, e) if e.ok else _keep(e)
                 for i, e in enumerate(group.episodes)
             )
         )
-        return replace(group, episodes=tuple(judged))
+        return replace(group, episodes=tuple(episodes))
 
     async def _of(self, ctx: Context, key: Key, task: Task, e: Episode) -> Episode:
         steps: list[Step] = answer_steps(e, ctx.decode)

@@ -293,8 +293,8 @@ class Ensemble:
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         async def rewards(groups: list[Group]) -> list[Reward | Fault]:
             s_NH = scores(ctx, self.model, self.heads, [e for g in groups for e in g.episodes])
-            shown = np.column_stack([s_NH, s_NH.std(1)])
-            return make_rewards(self.model, (*self.heads, "doubt"), shown, self.combine(s_NH))
+            parts_NP = np.column_stack([s_NH, s_NH.std(1)])
+            return make_rewards(self.model, (*self.heads, "doubt"), parts_NP, self.combine(s_NH))
 
         return await judge_together(ctx, self, group, rewards)
 
@@ -321,10 +321,10 @@ class Robust:
                 raw[:, : len(self.heads)],
                 np.logaddexp(0, raw[:, len(self.heads) :]) + LEAST_SD,
             )
-            shown = np.column_stack([mean_NH, sd_NH])
+            parts_NP = np.column_stack([mean_NH, sd_NH])
             total_N = robust(mean_NH, sd_NH, self.nominal_weight, self.over)
             return make_rewards(
-                self.model, names, shown, np.where(np.isfinite(shown).all(1), total_N, np.nan)
+                self.model, names, parts_NP, np.where(np.isfinite(parts_NP).all(1), total_N, np.nan)
             )
 
         return await judge_together(ctx, self, group, rewards)

@@ -167,9 +167,9 @@ class Finished:
         done = await self.link(
             ctx, key, replace(group, episodes=tuple(group.episodes[i] for i in at))
         )
-        judged = dict(zip(at, done.episodes, strict=True))
+        by_place = dict(zip(at, done.episodes, strict=True))
         return replace(
-            group, episodes=tuple(judged.get(i, e) for i, e in enumerate(group.episodes))
+            group, episodes=tuple(by_place.get(i, e) for i, e in enumerate(group.episodes))
         )
 
 

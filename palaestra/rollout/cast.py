@@ -12,7 +12,7 @@ another has is nobody's credit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from palaestra.errors import UserError
 from palaestra.rollout.player import EnginePlayer
@@ -131,6 +131,7 @@ class Snapshots:
     every: int = 20
     keep: int = 4
     model: str = "policy"
+    clock: ClassVar[str] = "every"
 
     def __post_init__(self) -> None:
         need_at_least(self, every=1, keep=1)

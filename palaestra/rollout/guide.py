@@ -92,8 +92,8 @@ class Under:
                 continue
             link = Mark(self.link, self.mark, self.value)
             made = await link(ctx, (*key, self.mark, i), Group(task=task))
-            shown = [replace(e, prompt=e.prompt or task.prompt) for e in made.episodes]
-            joined = replace(joined, episodes=(*joined.episodes, *shown))
+            with_prompts = [replace(e, prompt=e.prompt or task.prompt) for e in made.episodes]
+            joined = replace(joined, episodes=(*joined.episodes, *with_prompts))
         return joined
 
 

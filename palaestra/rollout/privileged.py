@@ -139,13 +139,13 @@ class PrivilegedReader:
         )
 
 
-def with_prompt(ctx: Context, row: Row, task: Task, shown: Task) -> Row:
-    """The row behind the prompt of `shown` instead of its own, that of `task`."""
+def with_prompt(ctx: Context, row: Row, task: Task, other_task: Task) -> Row:
+    """The row behind the prompt of `other_task` instead of its own, that of `task`."""
     model = next((s.policy for s in row.segments if s.policy), "policy")
     dialect = ctx.engine(model).dialect
-    begun, said = behind_prompt(row, task, dialect)
+    begun, reply = behind_prompt(row, task, dialect)
     opening = [Segment(ids=begun, author="forced")] if begun else []
-    return replace(row, segments=(*prompt_of(shown, dialect), *opening, *said))
+    return replace(row, segments=(*prompt_of(other_task, dialect), *opening, *reply))
 
 
 def prompt_of(task: Task, dialect: Chat) -> list[Segment]:
@@ -181,7 +181,7 @@ def back_in_place(read_T: np.ndarray, row: Row) -> np.ndarray:
     T = len(view.ids_T)
     if read_T.ndim == 2 and len(read_T) == 1 and T != 1:
         return read_T
-    said = int(view.trained_T.argmax())  # the first token that is learned from
+    start = int(view.trained_T.argmax())  # the first token that is learned from
     placed_T = np.zeros((T, *read_T.shape[1:]))
-    placed_T[said:] = read_T[len(read_T) - T + said :]
+    placed_T[start:] = read_T[len(read_T) - T + start :]
     return placed_T

@@ -13,10 +13,11 @@ import numpy as np
 from palaestra.abilities import Habit, Solves, solves
 from palaestra.context import RewardFn
 from palaestra.declared import DeclaredName, declare
-from palaestra.errors import UserError
+from palaestra.errors import TooLong, UserError
 from palaestra.rollout.collect import judge_group, none_right, rewards
 from palaestra.rollout.oracle import play_as_oracle
 from palaestra.rollout.player import after_opening, shown_tools
+from palaestra.tasks.cuts import is_cut, is_document
 from palaestra.tasks.procedural import demonstration
 from palaestra.tasks.tool_data import tools_of_task
 from palaestra.types import (
@@ -49,9 +50,10 @@ def recorded_episode(
     of: str = "a recorded answer",
     tools: tuple[ToolSchema, ...] = (),
     judged: bool = True,
+    ends: bool = True,
 ) -> Episode:
-    """A finished episode with `reply` as the trained turn, its end token included; so are messages
-    of the prompt that are marked as trained. Behaviour log-probs are unknown. `tools` are shown as
+    """A finished episode with `reply` as the trained turn, its end token included where it `ends`; so
+    are messages of the prompt that are marked as trained. Behaviour log-probs are unknown. `tools` are shown as
     to who may call them. Not `judged`: the reward only says what is imitated or preferred, so no
     number is made of it.
 
@@ -74,45 +76,46 @@ def recorded_episode(
     )
     reply = after_opening(heard, reply)
     segment = Segment(
-        ids=(*dialect.encode_text(reply), dialect.end),
+        ids=(*dialect.encode_text(reply), *((dialect.end,) if ends else ())),
         author="demonstration",
         policy=model,
         trained=True,
         text=reply,
-        finish="eos",
+        finish="eos" if ends else "length",
     )
     row, context = Row(segments=(*heard, segment)), ctx.model(model).context
     if len(row.context()) > context:
-        raise UserError(
+        raise TooLong(
             f"{of} has {len(row.context())} tokens with its prompt, and the context of "
             f"{ctx.model(model).name} holds {context}; shorten it, or leave it out"
         )
     return Episode(rows=(row,), reward=Reward(total=reward, judged=judged), status="finished")
 
 
-def document_episode(ctx: Context, model: str, text: str, reward: float) -> Episode:
+def document_episode(
+    ctx: Context, model: str, text: str, reward: float, *, ends: bool = True
+) -> Episode:
     """A finished episode that is a text without the chat template, from the start token to the end
-    token, all of which is trained. Behaviour log-probs are unknown. It may be longer than the
+    token, where it `ends`; all of it is trained. Behaviour log-probs are unknown. It may be longer than the
     context of the model.
     """
     dialect = ctx.engine(model).dialect
     begin = dialect.tokenizer.bos_token_id
-    ids = (*(() if begin is None else (begin,)), *dialect.encode_text(text), dialect.end)
+    end = (dialect.end,) if ends else ()
+    ids = (*(() if begin is None else (begin,)), *dialect.encode_text(text), *end)
     segment = Segment(
-        ids=ids, author="demonstration", policy=model, trained=True, text=text, finish="eos"
+        ids=ids,
+        author="demonstration",
+        policy=model,
+        trained=True,
+        text=text,
+        finish="eos" if ends else "length",
     )
     return Episode(
         rows=(Row(segments=(segment,)),),
         reward=Reward(total=reward, judged=False),
         status="finished",
     )
-
-
-def is_document(task: Task) -> bool:
-    """Whether a task is a text to imitate whole: its prompt only names it."""
-    text = task.meta.get("document")
-    asked = [m.content for m in task.prompt]
-    return text is not None and text == task.meta.get("demonstration") and asked == [text]
 
 
 def written_answer(tasks: Tasks, task: Task, rng: np.random.Generator, habit: Habit) -> str:
@@ -163,9 +166,10 @@ class Demonstrate:
         """A demonstration as an episode. Raises UserError where it does not fit into the context."""
         of = f"task {task.id!r}: its {column}"
         if is_document(task):
-            made, model = document_episode(ctx, self.model, reply, 1.0), ctx.model(self.model)
+            model, ends = ctx.model(self.model), not is_cut(task, column)
+            made = document_episode(ctx, self.model, reply, 1.0, ends=ends)
             if (n := len(made.rows[0].context())) > model.context:
-                raise UserError(
+                raise TooLong(
                     f"{of} has {n} tokens, and the context of {model.name} holds {model.context}; "
                     "split its text, or leave it out"
                 )
@@ -175,7 +179,15 @@ class Demonstrate:
             for i, m in enumerate(task.prompt)
         )
         return recorded_episode(
-            ctx, self.model, prompt, reply, 1.0, of=of, tools=tools, judged=False
+            ctx,
+            self.model,
+            prompt,
+            reply,
+            1.0,
+            of=of,
+            tools=tools,
+            judged=False,
+            ends=not is_cut(task, column),
         )
 
 
@@ -284,6 +296,7 @@ class Recorded:
             of=f"task {task.id!r}: its {column!r} answer",
             tools=tools,
             judged=column == "response",
+            ends=not is_cut(whose or task, column),
         )
 
     def _named(self, task: Task) -> tuple[tuple[str, float], ...]:
@@ -295,13 +308,13 @@ class Recorded:
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
         named, tools = self._named(task), await tools_of_task(ctx.bench.world, task)
-        judged = len(named) == 1
+        is_judged = len(named) == 1
         episodes = (
             self.episode(ctx, task, _field(task, name), tools, column=name, reward=reward)
             for name, reward in named
         )
         gap = task.meta.get("gap")
-        facts = {"gap": float(gap)} if isinstance(gap, int | float) and not judged else {}
+        facts = {"gap": float(gap)} if isinstance(gap, int | float) and not is_judged else {}
         pair = (replace(e, facts={**e.facts, **facts}) for e in episodes)
         return replace(group, episodes=(*group.episodes, *pair))
 

@@ -26,7 +26,7 @@ class RespelledScores:
     alignment: Alignment
 
 
-def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> RespelledScores:
+def respell(row: Row, task: Task, other_task: Task, own: Chat, theirs: Chat) -> RespelledScores:
     """A row of one reply to its task, as a model reads it whose prompts `theirs` writes.
 
     The end of the reply, where the policy wrote one, is a span of its own: the end token of each. Where
@@ -34,13 +34,13 @@ def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> Respe
 
     Args:
         task: what the row begins with.
-        shown: what the model reads in its place; `task` itself, or one that says more.
+        other_task: what the model reads in its place; `task` itself, or one that says more.
 
     Raises:
         UserError: the row does not begin with its task's prompt, or somebody else speaks behind it.
     """
-    begun, said = behind_prompt(row, task, own)
-    visible = [s for s in said if not s.hidden]
+    begun, segments = behind_prompt(row, task, own)
+    visible = [s for s in segments if not s.hidden]
     if any(s.ids and not s.replies and not s.trained for s in visible):
         raise UserError(
             f"task {task.id!r}: somebody else speaks between its replies, whose words a teacher with "
@@ -51,11 +51,11 @@ def respell(row: Row, task: Task, shown: Task, own: Chat, theirs: Chat) -> Respe
     text, own_ends = text_ends(ids[: len(ids) - ended], own.decode)
     spelled = theirs.encode_text(text)
     their_text, their_ends = text_ends(spelled, theirs.decode)
-    found = align(own_ends, their_ends, common_length(text, their_text))
-    last = found.spans + 1
-    own_N = np.concatenate([found.own_T, [last] * ended]).astype(np.int64)
-    their_N = np.concatenate([found.their_T, [last] * ended]).astype(np.int64)
-    prompt = prompt_of(shown, theirs)
+    alignment = align(own_ends, their_ends, common_length(text, their_text))
+    last = alignment.spans + 1
+    own_N = np.concatenate([alignment.own_T, [last] * ended]).astype(np.int64)
+    their_N = np.concatenate([alignment.their_T, [last] * ended]).astype(np.int64)
+    prompt = prompt_of(other_task, theirs)
     reply = Segment(
         ids=(*spelled, *[theirs.end] * ended),
         trained=True,

@@ -26,9 +26,6 @@ from .merging import (
 from .model_merge import (
     merge as merge,
 )
-from .overoptimisation import (
-    Overoptimisation as Overoptimisation,
-)
 from .pair_exam import (
     PairExam as PairExam,
 )

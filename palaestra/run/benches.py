@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.abilities import Casts, LimitsTurns, Mixes
-from palaestra.context import Bench, RewardFn
+from palaestra.context import Bench, RewardFn, Runnable
 from palaestra.errors import UserError
 from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
@@ -27,7 +27,7 @@ from palaestra.services.index import BM25
 from palaestra.services.tools.names import SANDBOX
 from palaestra.services.triples import TripleGraph
 from palaestra.settings.fields import INTERPRETER
-from palaestra.tasks.documents import read_documents
+from palaestra.tasks.documents import SeedDocuments, read_documents
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
 from palaestra.tasks.spec import parse_alone
@@ -42,6 +42,7 @@ from palaestra.worlds.graph import GraphQuestions
 from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.judged import JudgeSearch
 from palaestra.worlds.notebook_questions import NotebookQuestions
+from palaestra.worlds.pages import PageSearch
 from palaestra.worlds.question import Question
 from palaestra.worlds.rerank import CHOOSE_PASSAGES, Rerank
 from palaestra.worlds.retrieval import OwnSearch, Retriever
@@ -60,6 +61,7 @@ SEARCHES: Mapping[str, type[Search]] = {
     SEARCH: Search,
     "draft-search": DraftSearch,
     "judge-search": JudgeSearch,
+    "page-search": PageSearch,
 }
 REWRITE = "rewrite"  # likewise
 RERANK = "rerank"  # likewise
@@ -69,7 +71,7 @@ QUERY = "query"  # likewise, as those that follow a ranking: `palaestra.run.rank
 GRAPH = "graph"  # likewise; --graph means it
 RETRIEVES = (*SEARCHES, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE, GRAPH)  # what --docs goes with
 # for which --tools are not tools of a model that asks questions
-TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE)
+TAKES_TOOLS = (*SEARCHES, NOTEBOOK, REWRITE, RERANK, QUERY, ELIMINATE, LISTWISE)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 
 
@@ -156,10 +158,11 @@ def from_data(
     judged: bool = False,
     skip: str = "",
     longest: int = 0,
+    overlong: str = "",
     pixels: int = 0,
     frames: int = 0,
     instruction: str = "",
-    recipe: Any = None,
+    recipe: Runnable | None = None,
 ) -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of
     `options` the right one.
@@ -172,6 +175,7 @@ def from_data(
             verifier, or not at all.
         skip: how many records may be left out, see `palaestra.tasks.omissions`.
         longest: tokens of the prompts that a run uses; 0 = any.
+        overlong: what becomes of records that are too long, see `FileTasks`.
         pixels: of a picture, at most; 0 = a million.
         frames: of a video, at most; 0 = 16.
         instruction: what stands behind the prompts, see `Recipe`; "" = nothing.
@@ -189,6 +193,7 @@ def from_data(
         columns=columns,
         skip=skip,
         longest=longest,
+        overlong=overlong,
         max_pixels=pixels,
         max_frames=frames,
         instruction=instruction,
@@ -206,12 +211,12 @@ def from_data(
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
 
 
-def splits_by_line(recipe: Any) -> bool:
+def splits_by_line(recipe: Runnable | None) -> bool:
     """Whether some draw of the recipe, or of a pipeline's parts, asks for that."""
     return any(isinstance(part, SplitsByLine) and part.splits_by_line for _, part in walk(recipe))
 
 
-def splits_by_picture(recipe: Any) -> bool:
+def splits_by_picture(recipe: Runnable | None) -> bool:
     """Whether some part of the recipe, or of a pipeline, asks for that."""
     return any(
         isinstance(part, SplitsByPicture) and part.splits_by_picture for _, part in walk(recipe)
@@ -263,6 +268,7 @@ def rows_of(
         columns=settings.columns,
         skip=settings.skip_bad,
         longest=settings.max_prompt_tokens,
+        overlong=settings.overlong,
         max_pixels=settings.max_pixels,
         max_frames=settings.max_frames,
         instruction=instruction,
@@ -359,18 +365,34 @@ def in_dialogue(settings: Settings, instruction: str) -> Bench:
 
 
 def in_documents(settings: Settings, instruction: str) -> Bench:
-    """The user's own questions, answered by searching the user's own documents."""
-    if not settings.docs or not settings.data:
-        raise UserError(
-            "a model that searches needs documents and questions of yours: --docs FOLDER --data "
-            "FILE.jsonl"
-        )
+    """The user's own questions, answered by searching the user's own documents, or with a search of
+    theirs.
+    """
+    room = (settings.env or SEARCH).partition("(")[0]
+    world = search_world(settings, retriever_of(settings, room))
+    return several_turns(settings, world, rows_of(settings, instruction, answers=False))
+
+
+def search_world(settings: Settings, retriever: Retriever) -> Search:
+    """The search that `--env` names. Raises UserError where documents are opened that are not here."""
     env = settings.env or SEARCH
     named = parse_alone(env, f"{SEARCH}(k=N,...)")
     given: dict[str, Any] = {"told": True, **named.settings}
     check_world_settings(env, SEARCHES[named.name], given)
-    world = SEARCHES[named.name](BM25(read_documents(settings.docs)), **given)
-    return several_turns(settings, world, rows_of(settings, instruction, answers=False))
+    if SEARCHES[named.name] is PageSearch and not isinstance(retriever, BM25):
+        raise UserError(
+            f"--env {env} opens documents, which a search does not give; give --docs FOLDER"
+        )
+    return SEARCHES[named.name](retriever, **given)
+
+
+def documents_alone(settings: Settings) -> Bench:
+    """The user's documents without a question, which are written about them first."""
+    index = BM25(read_documents(settings.docs))
+    world = search_world(settings, index)
+    return Bench(
+        name=settings.docs, tasks=SeedDocuments(tuple(index.pages)), world=world, max_tokens=256
+    )
 
 
 def in_rewrites(settings: Settings, instruction: str) -> Bench:

@@ -41,13 +41,13 @@ def follow_best(
     measure = ctx.plan.keep_best
     if not measure:
         return
-    found = measured_numbers(evaluation, others)
-    if measure not in found:
+    scores = measured_numbers(evaluation, others)
+    if measure not in scores:
         if ctx.place:
             return
-        names = f"what is: {', '.join(found)}" if found else "nothing is; give --evaluate N"
+        names = f"what is: {', '.join(scores)}" if scores else "nothing is; give --evaluate N"
         raise UserError(f"--keep-best {measure} is not measured in this run; {names}")
-    now, best = found[measure], state["run"].get("best")
+    now, best = scores[measure], state["run"].get("best")
     sign = -1 if measure in FALLS else 1
     if best is not None and not sign * now > sign * best["value"]:
         state["run"] |= {"best": {**best, "since": best["since"] + 1}}

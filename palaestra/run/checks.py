@@ -16,6 +16,7 @@ from palaestra.abilities import (
     tools_of,
 )
 from palaestra.errors import UserError
+from palaestra.method import Recipe
 from palaestra.objective.divergence import TOP
 from palaestra.rollout.collect import Sample
 from palaestra.run.measuring import refuse_pictures, refuse_temperature
@@ -79,8 +80,8 @@ async def check_bench(ctx: RunContext) -> None:
         ctx.say("note: no problem is held out, so none is evaluated; --test-data FILE gives some")
         ctx.plan = replace(ctx.plan, evaluate=0)
     tools = await tools_of(world)
-    judged = ctx.bench.reward is not None or not isinstance(world, Question | WithTools)
-    if isinstance(tasks, Answers) and not (tasks.has_answers and judged):
+    has_reward = ctx.bench.reward is not None or not isinstance(world, Question | WithTools)
+    if isinstance(tasks, Answers) and not (tasks.has_answers and has_reward):
         ctx.say(
             f"note: the records of {ctx.bench.name} have no answer, so no answers to held-out "
             "problems are judged"
@@ -129,7 +130,7 @@ def tell_or_stop(ctx: RunContext, findings: Sequence[Finding], judge: Payer) -> 
         ctx.say(f"oracle check: {line}")
 
 
-async def check_problem(recipe: Any, ctx: RunContext) -> None:
+async def check_problem(recipe: Recipe, ctx: RunContext) -> None:
     """What stops a recipe on the problem of a run: a name that nobody writes, a picture or sound that
     is not seen or heard, or an endpoint that does not score what is sampled. Raises UserError.
     """
@@ -140,7 +141,7 @@ async def check_problem(recipe: Any, ctx: RunContext) -> None:
     await check_starts(recipe, ctx)
 
 
-async def check_starts(recipe: Any, ctx: RunContext) -> None:
+async def check_starts(recipe: Recipe, ctx: RunContext) -> None:
     """What parts of the method look at themselves, each once. Raises UserError."""
     parts = list[ChecksStart]()
     for _, part in values.walk(recipe):
@@ -149,7 +150,7 @@ async def check_starts(recipe: Any, ctx: RunContext) -> None:
             await part.check_start(ctx)
 
 
-def check_pictures(recipe: Any, ctx: RunContext) -> None:
+def check_pictures(recipe: Recipe, ctx: RunContext) -> None:
     """Where a run's first problem holds a picture, its policy and references must see: UserError.
     An endpoint that scores tokens is sent their ids alone.
     """
@@ -168,7 +169,7 @@ def check_pictures(recipe: Any, ctx: RunContext) -> None:
             ctx.model(name).places(picture)
 
 
-def check_temperature(recipe: Any, ctx: RunContext) -> None:
+def check_temperature(recipe: Recipe, ctx: RunContext) -> None:
     """Raises UserError where the policy's answers are sampled at another temperature than that of an
     endpoint that scores them. Greedy ones may be a baseline, which nobody scores.
     """
@@ -178,7 +179,7 @@ def check_temperature(recipe: Any, ctx: RunContext) -> None:
             refuse_temperature(scored[0], f"collect.{path} has {part.temperature}; ")
 
 
-def check_endpoints(recipe: Any, ctx: RunContext) -> None:
+def check_endpoints(recipe: Recipe, ctx: RunContext) -> None:
     """Asks each endpoint once what it will be asked in training, of a short text. Raises UserError if
     it does not answer, cannot say it, or has another tokenizer.
     """

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from palaestra.abilities import OffersTools
 from palaestra.context import Carrier, Collects
@@ -17,11 +16,8 @@ from palaestra.run.clocks import Clocks
 from palaestra.run.faces.programs import RunPrograms
 from palaestra.run.faces.recording import RunRecording
 from palaestra.run.faces.rollouts import RunRollouts
+from palaestra.run.steering import OnStep
 from palaestra.trackers.feed import Trackers
-from palaestra.types import Metrics
-
-# of a user: takes the number of a step and its metrics; True = the run ends after it
-OnStep: TypeAlias = Callable[[int, Metrics], object]
 
 
 @dataclass(kw_only=True)
@@ -37,6 +33,7 @@ class RunContext(RunRecording, RunRollouts, RunPrograms):
     open_carrier: Callable[[Collects, RunContext], Carrier] = lambda recipe, ctx: InProcess()
     trackers: Trackers = field(default_factory=Trackers)  # the parts of a pipeline share them
     on_step: OnStep | None = None
+    elsewhere: bool = False  # other processes hold the recipe too, so it stays as it is
 
     def __post_init__(self) -> None:
         self.clocks = Clocks(self.on_gpu, lambda: self.engine_seconds)

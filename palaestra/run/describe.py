@@ -20,12 +20,12 @@ def describe(seen: Groups, ready: Groups, whole: str = "") -> Metrics:
     episodes = [e for g in seen for e in g.episodes]
     valid = [e for e in episodes if e.ok]
     unjudged = sum(e.unjudged for e in episodes)
-    judged = [e for e in valid if e.reward is None or e.reward.judged]
+    scored = [e for e in valid if e.reward is None or e.reward.judged]
     sampled = [e for e in valid if not e.recorded]
     failed = bool(episodes) and not valid
-    of_rewards = bool(judged) or failed
+    of_rewards = bool(scored) or failed
     return {
-        **(describe_rewards(seen, judged) if of_rewards else {}),
+        **(describe_rewards(seen, scored) if of_rewards else {}),
         **(describe_samples(sampled) if sampled or failed else {}),
         "errors": (len(episodes) - len(valid) - unjudged) / len(episodes) if episodes else 0.0,
         **({"unjudged": unjudged / len(episodes)} if unjudged else {}),
@@ -36,7 +36,7 @@ def describe(seen: Groups, ready: Groups, whole: str = "") -> Metrics:
         "groups_ready": len(ready),
         **describe_domains(seen, whole),
         **describe_written(seen),
-        **(describe_parts(seen, judged) if of_rewards else {}),
+        **(describe_parts(seen, scored) if of_rewards else {}),
     }
 
 
@@ -68,16 +68,16 @@ def describe_written(seen: Groups) -> Metrics:
     return metrics
 
 
-def describe_rewards(seen: Groups, judged: Sequence[Episode]) -> Metrics:
+def describe_rewards(seen: Groups, episodes: Sequence[Episode]) -> Metrics:
     """The mean reward with its interval over prompts, which leaves 0 to 1 only where rewards may."""
-    scored = [e.total for e in judged if e.reward is not None]
+    scored = [e.total for e in episodes if e.reward is not None]
     mean = float(np.mean(scored)) if scored else float("nan")
     known = [[e.total for e in g.valid if e.reward is not None and e.reward.judged] for g in seen]
     means = [float(np.mean(x)) for x in known if x]
     units = means if len(means) > 1 else scored  # answers to one prompt are alike
     half = 1.96 * float(np.std(units, ddof=1)) / len(units) ** 0.5 if len(units) > 1 else 0.0
     metrics = {"reward": mean, "reward_low": mean - half, "reward_high": mean + half}
-    shares = all(e.reward is None or _is_share(e.reward) for e in judged)
+    shares = all(e.reward is None or _is_share(e.reward) for e in episodes)
     return {k: min(max(x, 0.0), 1.0) for k, x in metrics.items()} if scored and shares else metrics
 
 
@@ -86,7 +86,7 @@ def _is_share(reward: Reward) -> bool:
     return reward.solved is not None and reward.total == float(reward.solved)
 
 
-def describe_parts(seen: Groups, judged: Sequence[Episode]) -> Metrics:
+def describe_parts(seen: Groups, episodes: Sequence[Episode]) -> Metrics:
     """The share of groups whose rewards differ, of all answers and of those that train, and the mean
     of each part of the reward.
     """
@@ -94,7 +94,7 @@ def describe_parts(seen: Groups, judged: Sequence[Episode]) -> Metrics:
     return {
         "groups_mixed": mixed(False),
         "groups_mixed_trained": mixed(True),
-        **part_numbers([e.reward for e in judged if e.reward]),
+        **part_numbers([e.reward for e in episodes if e.reward]),
     }
 
 

@@ -52,6 +52,7 @@ from palaestra.run.record_checks import check_recorded, write_omissions
 from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
 from palaestra.run.snapshots import follow_learners
 from palaestra.run.stages import check_stages
+from palaestra.run.steering import SteeringAnswer, answer_of, keep_set, with_set
 from palaestra.schedule import resolve
 from palaestra.step import start, step
 from palaestra.store import checkpoint, rollouts
@@ -91,6 +92,8 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
         ctx.trackers.start(ctx.folder, state["step"])
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
     note_changes(ctx, state, log)
+    own, recipe = recipe, with_set(recipe, state)
+    say_what_is_set(ctx, state)
     saves, announced, skipped = Saves(ctx), False, dict[str, int]()
     paused = save_on_pause(saves, lambda: state)
     with carriage(recipe, ctx), stop, progress or nullcontext(), paused:
@@ -112,22 +115,18 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             record |= seconds_since(ctx, phases) | drafts_since(ctx, drafts, state)
             if log is not None:
                 save_rollouts(ctx, state["step"])
-                note(ctx, log, {"step": state["step"], **record})
-                if ctx.talk and not announced:
-                    ctx.say(describe_sizes(ctx, None if plan.tokens else steps))
+            answer = ask_on_step(recipe, ctx, log, state, record)
+            recipe, record = with_set(own, state), {**record, **answer.log}
+            if log is not None and ctx.talk and not announced:
+                ctx.say(describe_sizes(ctx, None if plan.tokens else steps))
                 announced = True
             if progress:
                 progress.update(state["step"], record)
-            over = is_over(recipe, ctx, state, record) or await measure_between(
-                recipe, ctx, log, state
-            )
+            over = answer.stop or await ends_early(recipe, ctx, log, state)
             stop.listen()
             most = max(skipped.values(), default=0)
             ends = over or stop.asked or most >= MOST_SKIPS
-            if ends or saves.due(state["step"]):
-                await saves.keep(state, last=over, now=bool(ends))
-            else:
-                saves.seal()
+            await saves.after_step(state, last=over, now=bool(ends))
             check_diverged(ctx, most)
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
@@ -137,6 +136,13 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     last = await measure(recipe, ctx, log, state, "after")
     metrics = summary(ctx, state, last) | await measure_samples(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
+
+
+async def ends_early(
+    recipe: Recipe, ctx: RunContext, log: checkpoint.AppendLog | None, state: State
+) -> bool:
+    """Whether the method or what is measured between steps ends the run before its last step."""
+    return is_over(recipe, ctx, state) or await measure_between(recipe, ctx, log, state)
 
 
 def check_diverged(ctx: RunContext, skipped: int) -> None:
@@ -195,11 +201,48 @@ def is_budget_spent(recipe: Recipe, plan: Plan, state: State) -> bool:
     return sampled >= plan.tokens or (sampled == 0 and state["step"] >= recipe.schedule.steps)
 
 
-def is_over(recipe: Recipe, ctx: RunContext, state: State, record: Metrics) -> bool:
-    """Whether the step was the last one: of the plan, of the budget, or because `on_step` says so."""
-    asked = ctx.on_step is not None and ctx.on_step(state["step"], dict(record)) is True
+def is_over(recipe: Recipe, ctx: RunContext, state: State) -> bool:
+    """Whether the step was the last one: of the plan, or of the budget."""
     ends = state["step"] == length(recipe, ctx.plan)
-    return asked or ends or is_budget_spent(recipe, ctx.plan, state)
+    return ends or is_budget_spent(recipe, ctx.plan, state)
+
+
+def ask_on_step(
+    recipe: Recipe,
+    ctx: RunContext,
+    log: checkpoint.AppendLog | None,
+    state: State,
+    record: Metrics,
+) -> SteeringAnswer:
+    """Logs the step with what the user's function says of it, and keeps the fields that it sets. The
+    step is logged also where the function raises.
+    """
+    answer, at = SteeringAnswer(), state["step"]
+    try:
+        if ctx.on_step is not None:
+            answer = answer_of(ctx.on_step(at, dict(record)), recipe, record)
+        if answer.set and ctx.elsewhere:
+            raise UserError(
+                "on_step sets fields, and with --cluster other processes have the recipe as it was; "
+                "give the field a schedule, or run without --cluster"
+            )
+        keep_set(state, answer)
+    finally:
+        if log is not None:
+            note(ctx, log, {"step": at, **record, **answer.log})
+            if answer.set:
+                log.append({"step": at, "set": dict(answer.set)})
+    return answer
+
+
+def say_what_is_set(ctx: RunContext, state: State) -> None:
+    """On going on: what a function set before, whether or not it is given again."""
+    if now := state["run"].get("set"):
+        fields = ", ".join(f"{k}={x}" for k, x in now.items())
+        ctx.say(
+            f"set by on_step, and kept: {fields}"
+            + ("" if ctx.on_step is not None else "; this time there is no on_step")
+        )
 
 
 def prepare(recipe: Recipe, ctx: RunContext) -> None:
@@ -481,6 +524,7 @@ def summary(ctx: RunContext, state: State, last: Mapping[str, Any]) -> dict[str,
         ),
         **({} if ctx.plan.answers else NOT_JUDGED),
         **({"changed": run["changed"]} if run.get("changed") else {}),
+        **({"set": run["set"]} if run.get("set") else {}),
         **({"made_with": digests_of(ctx.plan.conditions)} if ctx.plan.conditions else {}),
         "phase_seconds": {k: round(v, 3) for k, v in run.get("phase_seconds", ctx.seconds).items()},
         "peak_memory_mb": peak_memory_mb(),
@@ -498,7 +542,8 @@ def peak_memory_mb() -> float:
     """The most this process has held, on the GPU if it uses one, else resident."""
     if torch.cuda.is_initialized():
         return round(torch.cuda.max_memory_reserved() / 2**20, 1)
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # bytes there, else KiB
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
 
 
 def artifacts(ctx: RunContext, steps: int) -> dict[str, str]:

@@ -90,14 +90,14 @@ class HarnessExam:
             )
         model = harness_model(ctx)
         try:
-            found = await asyncio.to_thread(self._measure, library, manager, model, ctx.seed)
+            results = await asyncio.to_thread(self._measure, library, manager, model, ctx.seed)
         except PalaestraError:
             raise
         except Exception as error:  # of the library, its data or the network
             what = " ".join(str(error).split())[:300]
             raise UserError(f"lm_eval, {self.task}: {type(error).__name__}: {what}") from error
-        self._keep(ctx, found["samples"])
-        return metrics_of(found)
+        self._keep(ctx, results["samples"])
+        return metrics_of(results)
 
     def _measure(self, library: Any, manager: Any, model: Any, seed: int) -> Mapping[str, Any]:
         """As `lm_eval.simple_evaluate`, without the global random streams and the look at the machine."""
@@ -129,14 +129,14 @@ class HarnessExam:
             )
 
 
-def metrics_of(found: Mapping[str, Any]) -> dict[str, Any]:
+def metrics_of(results: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a result of the library, those of the only task without its name. What is the share of
     items that are right has its interval.
     """
-    tables = {**found["results"], **found.get("groups", {})}
+    tables = {**results["results"], **results.get("groups", {})}
     read = {
         name: {
-            label_of(metric): measured(float(value), metric, found["samples"].get(name, ()))
+            label_of(metric): measured(float(value), metric, results["samples"].get(name, ()))
             for metric, value in table.items()
             if isinstance(value, int | float) and "," in metric
         }
@@ -247,8 +247,8 @@ class HarnessModel:
             ]
             for (text,) in (r.args for r in requests)
         ]
-        said = iter(self._loglikelihood_tokens([w for each in windows for w in each]))
-        return [sum(next(said)[0] for _ in each) for each in windows]
+        scores = iter(self._loglikelihood_tokens([w for each in windows for w in each]))
+        return [sum(next(scores)[0] for _ in each) for each in windows]
 
     def generate_until(self, requests: Sequence[Any], **options: Any) -> list[str]:
         """What the engine writes after each context, up to the first of the task's stop strings."""

@@ -194,13 +194,18 @@ def run_model(ctx: RunContext, models: Any, loop: asyncio.AbstractEventLoop) -> 
 
 
 async def answer(
-    ctx: RunContext, models: Any, said: Sequence[Any], tools: Sequence[Any], config: Any, key: Any
+    ctx: RunContext,
+    models: Any,
+    messages: Sequence[Any],
+    tools: Sequence[Any],
+    config: Any,
+    key: Any,
 ) -> Any:
     """What the policy replies to messages of Inspect, as its ModelOutput."""
     engine, model = ctx.engine("policy"), ctx.model("policy")
     schemas = tuple(map(schema_of, tools))
     pieces = engine.dialect.extend(
-        tuple(map(message_of, said)), first=True, closed=False, tools=schemas
+        tuple(map(message_of, messages)), first=True, closed=False, tools=schemas
     )
     prompt = tuple(i for p in pieces for i in p.ids)
     room = model.context - len(prompt)

@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -33,6 +34,31 @@ def device_of(given: str | None) -> str:
     if given == "cuda" and not there:
         raise UserError("no CUDA device here; leave --device out, or say --device cpu")
     return given or ("cuda" if there else "cpu")
+
+
+def untested(device: str) -> str:
+    """What of a machine nobody has tried, in a line; "" = all of it was. Nothing is refused for it.
+
+    Args:
+        device: as torch names it, "mps" of a Mac's GPU.
+    """
+    kind = device.partition(":")[0]
+    system = "" if sys.platform.startswith("linux") else platform.system() or sys.platform
+    system = "macOS" if system == "Darwin" else system
+    parts = [f"--device {device}"] if kind not in ("cpu", "cuda") else []
+    parts += [system] if system else []
+    if not parts:
+        return ""
+    mps = (
+        "; set PYTORCH_ENABLE_MPS_FALLBACK=1 if torch lacks an operator there"
+        if kind == "mps"
+        else ""
+    )
+    return (
+        f"note: {' on '.join(parts)} is untested: Palaestra was tried on Linux with processors and "
+        f"CUDA alone{mps}; compare a short run with --device cpu"
+        + (", and sandboxed programs do not run here" if system else "")
+    )
 
 
 def describe_machine(device: str) -> dict[str, Any]:

@@ -77,11 +77,11 @@ def measure(
         if read is not None:
             seen = {at: read(groups[at[0]], at[1], row) for at, row in rows.items()}
             batch = pack_rows(groups, seen)
-        for number, said in model_says(ctx, model, quantities, batch):
+        for number, outputs in model_says(ctx, model, quantities, batch):
             at = places[number]
-            blank |= {f"{model}_{k}": v.shape for k, v in said.items() if v.ndim == 2}
+            blank |= {f"{model}_{k}": v.shape for k, v in outputs.items() if v.ndim == 2}
             g, e, r = at
-            for k, v in said.items():
+            for k, v in outputs.items():
                 placed = v if read is None else back_in_place(v, rows[at])
                 signals[g][e][r][f"{model}_{k}"] = placed
             if read is not None:
@@ -114,21 +114,21 @@ def measure_spans(
     for at, row in rows.items():
         group = groups[at[0]]
         if any(s.trained and s.ids for s in row.segments):
-            shown = reader.task(group, at[1], row) if reader else None
-            read[at] = respell(row, group.task, shown or group.task, own, theirs)
+            other_task = reader.task(group, at[1], row) if reader else None
+            read[at] = respell(row, group.task, other_task or group.task, own, theirs)
             if reader:
-                more_T = np.full(len(row.view().ids_T), float(shown is not None))
+                more_T = np.full(len(row.view().ids_T), float(other_task is not None))
                 signals[at[0]][at[1]][at[2]][f"{TRACK_PREFIX}privileged"] = more_T
     seen = {at: x.row for at, x in read.items() if len(x.row.context()) <= room}
     batch, places = pack_rows(groups, seen), list(seen)
-    said = {places[i]: out["logp"] for i, out in model_says(ctx, model, ["logp"], batch)}
+    logps = {places[i]: out["logp"] for i, out in model_says(ctx, model, ["logp"], batch)}
     for at, x in read.items():
         g, e, r = at
         alignment, trained_T = x.alignment, rows[at].view().trained_T
-        if at not in said:
+        if at not in logps:
             alignment = replace(alignment, own_T=np.zeros_like(alignment.own_T))
         span_T = alignment.own_T
-        sums = alignment.sums(said[at]) if at in said else np.zeros(1)
+        sums = alignment.sums(logps[at]) if at in logps else np.zeros(1)
         own_n, their_n = alignment.sizes()
         one_T = (own_n == 1)[span_T] & (their_n == 1)[span_T] & (span_T > 0)
         signals[g][e][r] |= {
@@ -214,9 +214,9 @@ def endpoint_says(
     ]
     scores = scorer(texts, max(tops.values(), default=0))
     for i, (place, s) in enumerate(zip(batch["place"].long().tolist(), scores, strict=True)):
-        said = trained[i, : len(s.logp_T)].cpu().numpy()
-        out = {"logp": s.logp_T * said} if "logp" in quantities else {}
+        trained_T = trained[i, : len(s.logp_T)].cpu().numpy()
+        out = {"logp": s.logp_T * trained_T} if "logp" in quantities else {}
         for q, k in tops.items():
             pair_TK = (s.top_logp_TK[:, :k], s.top_ids_TK[:, :k])
-            out[q] = np.concatenate(pair_TK, 1) * said[:, None]
+            out[q] = np.concatenate(pair_TK, 1) * trained_T[:, None]
         yield place, out

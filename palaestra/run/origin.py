@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra import values
+from palaestra.context import Runnable
 from palaestra.errors import UserError
 from palaestra.schedule import Scheduled
 from palaestra.settings.fields import Settings, Use, setting_names
@@ -41,7 +42,7 @@ class Provenance:
     parts: Mapping[str, str]
 
     @classmethod
-    def of(cls, settings: Settings, recipe: Any, folder: Path) -> Provenance:
+    def of(cls, settings: Settings, recipe: Runnable, folder: Path) -> Provenance:
         """Of the settings of a run in a folder, and of their recipe before its fields were set."""
         return cls(
             files=files_of_settings(settings, folder),
@@ -68,7 +69,7 @@ class Provenance:
         write_atomic(folder / RECORD, json.dumps(whole, indent=1))
 
 
-def classes(recipe: Any) -> dict[str, str]:
+def classes(recipe: Runnable) -> dict[str, str]:
     """The classes of a recipe's parts by path. A schedule stands for a number, and is none."""
     return {
         path: type(x).__name__
@@ -220,7 +221,7 @@ def _sha256(path: Path) -> str:
 Files = Mapping[str, Mapping[str, str]]  # as `files_of_settings` finds them: reading takes time
 
 
-def conditions(settings: Settings, recipe: Any, files: Files) -> dict[str, dict[str, str]]:
+def conditions(settings: Settings, recipe: Runnable, files: Files) -> dict[str, dict[str, str]]:
     """What the numbers of a run depend on and may change on its way, as texts by name.
 
     "problem": what is learned and measured, with the digests of the files that it names; "method":
@@ -290,7 +291,7 @@ OFF = (None, "none", False, 0, "", (), [])  # None as files say it, too
 
 
 def describe_changes(
-    folder: Path, stored: Settings, settings: Settings, recipe: Any, takes: Mapping[str, Any]
+    folder: Path, stored: Settings, settings: Settings, recipe: Runnable, takes: Mapping[str, Any]
 ) -> list[str]:
     """A line for each thing that is not what it was when the run in the folder last began.
 
@@ -318,7 +319,7 @@ def describe_changes(
 
 
 def changed_fields(
-    before: Mapping[str, Any], recipe: Any, origin: Provenance | None = None
+    before: Mapping[str, Any], recipe: Runnable, origin: Provenance | None = None
 ) -> list[str]:
     """A line for each field of a recipe that is another than before. A part or a schedule that took
     the place of another one, or of a number, is one line.
@@ -365,7 +366,7 @@ def _new_part(part: Any) -> Any:
     return values.file_form(part) if values.is_scalar(part) else values.brief(part)
 
 
-def _full(recipe: Any, path: str) -> str:
+def _full(recipe: Runnable, path: str) -> str:
     """The whole path of a field, as given where the recipe does not have it any more."""
     try:
         return values.find(recipe, path)
@@ -382,7 +383,7 @@ def _told(x: Any) -> str:
     return "the default" if x in (None, "", ()) else str(x)
 
 
-def check_parts(folder: Path, recipe: Any, *, accept: bool) -> None:
+def check_parts(folder: Path, recipe: Runnable, *, accept: bool) -> None:
     """That a recipe which is a value has the parts of the run in the folder; numbers may differ."""
     before, now = Provenance.read(folder), classes(recipe)
     if accept or before is None or before.parts == now:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from palaestra import values
-from palaestra.context import RewardFn
+from palaestra.context import RewardFn, Runnable
 from palaestra.method import Recipe
 from palaestra.pipeline import Pipeline
 from palaestra.rewards.verified import Verified
@@ -16,7 +16,7 @@ from palaestra.schedule import Scheduled
 from palaestra.verifiers.registry import known_entry
 
 
-def own_verifier(recipe: Any, *, without_answers: bool) -> RewardFn | None:
+def own_verifier(recipe: Runnable | None, *, without_answers: bool) -> RewardFn | None:
     """The one reward of a recipe that checks answers by a verifier; None = it has none.
 
     A reward of a model, or of votes, is a proxy of what is wanted, so it judges no held-out answer;
@@ -48,8 +48,8 @@ def _verifier_of_parts(pipeline: Pipeline, without_answers: bool) -> RewardFn | 
     """
     alike = [p.runnable for p in pipeline.parts.values() if not p.models and not p.problem]
     each = [own_verifier(x, without_answers=without_answers) for x in alike]
-    found = [x for x in each if x is not None]
-    return found[0] if found and all(x == found[0] for x in found) else None
+    verifiers = [x for x in each if x is not None]
+    return verifiers[0] if verifiers and all(x == verifiers[0] for x in verifiers) else None
 
 
 def reads_form(verified: Verified) -> bool:

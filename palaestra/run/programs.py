@@ -143,7 +143,7 @@ async def make_part(ctx: RunContext, part: PartRun, out: Path | None) -> Result:
     """Runs a part, from its model, on its problem and with its seed."""
     start = ctx.model("policy")
     policy = ctx.load(part.model, ctx.lora) if part.model else trainable_copy(start)
-    policy.recompute = start.recompute
+    policy.recompute, policy.offload = start.recompute, start.offload
     models = {"policy": policy, **{n: frozen_copy(ctx.load(p)) for n, p in part.models.items()}}
     child = replace(ctx, out=out, models=models, place=(*ctx.place, part.name))
     if part.seed is not None:

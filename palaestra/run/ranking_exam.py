@@ -58,8 +58,8 @@ def measure_rankings(groups: Sequence[Group], k: int, deep: int) -> dict[str, An
             "rankings are measured where documents are ranked; give --docs FOLDER and --data FILE.jsonl "
             "with the column gold"
         )
-    judged = [(g, e) for g, e in ranked if g.task.meta.get("gold")]
-    grades = [document_grades(g.task.meta["gold"], f"task {g.task.id!r}") for g, _ in judged]
+    with_gold = [(g, e) for g, e in ranked if g.task.meta.get("gold")]
+    grades = [document_grades(g.task.meta["gold"], f"task {g.task.id!r}") for g, _ in with_gold]
     numbers: dict[str, Any] = {}
     for name, fact in RANKINGS.items():
         rows = [
@@ -68,11 +68,11 @@ def measure_rankings(groups: Sequence[Group], k: int, deep: int) -> dict[str, An
                 reciprocal_rank(e.facts[fact], own, k),
                 recall(e.facts[fact], own, deep),
             )
-            for (_, e), own in zip(judged, grades, strict=True)
+            for (_, e), own in zip(with_gold, grades, strict=True)
             if fact in e.facts
         ]
         if rows:
             means = np.mean(rows, axis=0).tolist()
             measures = (f"ndcg@{k}", f"mrr@{k}", f"recall@{deep}")
             numbers |= {name + m: x for m, x in zip(measures, means, strict=True)}
-    return numbers | {"n": len(judged), "without": len(ranked) - len(judged)}
+    return numbers | {"n": len(with_gold), "without": len(ranked) - len(with_gold)}

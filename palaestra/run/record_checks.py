@@ -1,6 +1,6 @@
 """Before the first step: every record of the user's data must fit into the model's context and have an
 answer that the reward can read. Those that do not are named together; where `--skip-bad` allows it,
-they are left out.
+they are left out. Those that are too long are refused, dropped or cut, as `--overlong` says.
 """
 
 from __future__ import annotations
@@ -8,17 +8,20 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from palaestra import values
 from palaestra.abilities import ChecksGold, split_size, tools_of
-from palaestra.errors import Fault, UserError
+from palaestra.errors import Fault, TooLong, UserError
+from palaestra.method import Recipe
 from palaestra.rollout.player import shown_tools
 from palaestra.rollout.recorded import Demonstrate, Recorded
 from palaestra.store.checkpoint import write_atomic
+from palaestra.tasks.cuts import Cut, cut_prompt, cut_text
 from palaestra.tasks.omissions import RecordFaults
 from palaestra.tasks.preflight import TEMPLATED
 from palaestra.tasks.tool_data import described_tools
@@ -55,10 +58,15 @@ def check_records(
     for split, i, task in each_task(ctx, splits):
         prompt.look(task)
         try:
-            if prompt.is_filtered(task):
+            if prompt.is_filtered(task) and not faults.overlong:
                 faults.filter(split, i)
                 continue
-            prompt(task)
+            try:
+                prompt.limited(task)
+            except TooLong as error:
+                cut = cut_prompt(task, prompt.has_room) if faults.overlong == "cut" else None
+                if not faults.add_long(split, i, task, error, cut):
+                    continue
             if gold is not None:
                 gold(task)
         except UserError as error:
@@ -76,7 +84,7 @@ def check_records(
         )
 
 
-async def check_recorded(recipe: Any, ctx: RunContext) -> None:
+async def check_recorded(recipe: Recipe, ctx: RunContext) -> None:
     """What a recipe imitates or compares must be there, and fit into the model's context.
 
     Raises:
@@ -90,25 +98,43 @@ async def check_recorded(recipe: Any, ctx: RunContext) -> None:
     shortest = min(ctx.model(part.model).context for part in parts) // 2
     # held-out records are imitated or compared where they have no answers
     splits = ("train",) if tasks.has_answers else ("train", "test")
+
+    def check(part: Demonstrate | Recorded, task: Task, column: str) -> None:
+        """Raises UserError for a text that does not fit."""
+        # a token is at least a byte, so what is short fits
+        schemas, text = tools or described_tools(task), dict(part.texts(task))[column]
+        texts = [text, *(m["content"] for m in task.meta.get(f"{column}_before") or ())]
+        size = size_of(task, schemas) + sum(len(x.encode()) for x in texts)
+        if size >= shortest:
+            part.episode(ctx, task, text, schemas, column=column)
+
     for split, i, task in each_task(ctx, splits):
         try:
-            for part in parts:
-                for column, text in part.texts(task):
-                    # a token is at least a byte, so what is short fits
-                    shown = tools or described_tools(task)
-                    said = [text, *(m["content"] for m in task.meta.get(f"{column}_before") or ())]
-                    size = size_of(task, shown) + sum(len(x.encode()) for x in said)
-                    if size >= shortest:
-                        part.episode(ctx, task, text, shown, column=column)
+            for part, column in ((p, c) for p in parts for c, _ in p.texts(task)):
+                try:
+                    check(part, task, column)
+                except TooLong as error:
+                    fits = partial(_raises_nothing, partial(check, part), column)
+                    cut = cut_text(task, column, fits) if faults.overlong == "cut" else None
+                    if not faults.add_long(split, i, task, error, cut):
+                        break
         except UserError as error:
             faults.add(split, i, task, error)
     faults.settle()
 
 
+def _raises_nothing(check: Callable[[Task, str], None], column: str, task: Task) -> bool:
+    try:
+        check(task, column)
+    except TooLong:
+        return False
+    return True
+
+
 def size_of(task: Task, tools: tuple[ToolSchema, ...]) -> int:
     """Bytes of a prompt, with what describes the tools."""
-    shown = [x for t in tools for x in (t.name, t.description, t.parameters)]
-    return sum(len(text.encode()) for text in (*shown, *(m.content for m in task.prompt)))
+    texts = [x for t in tools for x in (t.name, t.description, t.parameters)]
+    return sum(len(text.encode()) for text in (*texts, *(m.content for m in task.prompt)))
 
 
 class PromptCheck:
@@ -116,9 +142,10 @@ class PromptCheck:
 
     def __init__(self, ctx: RunContext, tools: tuple[ToolSchema, ...]):
         self.model, self.dialect = ctx.model("policy"), ctx.engine().dialect
-        self.tools, self.shown = tools, ctx.bench.dialect
+        self.tools, self.tool_dialect = tools, ctx.bench.dialect
         tasks = file_tasks(ctx)
         self.limit = 0 if tasks is None else tasks.longest
+        self.answer = ctx.bench.max_tokens
         self.marked, self.example = 0, ""
         special = [t for t in self.dialect.tokenizer.all_special_tokens if len(t) > 2]
         known = tasks is not None and special
@@ -136,6 +163,22 @@ class PromptCheck:
             self.marked += 1
             self.example = self.example or f"{match[0]!r} of task {task.id!r}"
 
+    def limited(self, task: Task) -> None:
+        """Raises UserError for a prompt that leaves no room for an answer, or is longer than what the
+        user wants.
+        """
+        self(task)
+        if self.is_filtered(task):
+            raise TooLong(f"task {task.id!r}: its prompt has more than {self.limit} tokens")
+
+    def has_room(self, task: Task) -> bool:
+        """Whether a prompt that is cut is short enough: within the user's limit, and an answer of
+        the run's length fits behind it, of half the context at most.
+        """
+        context = self.model.context
+        room = context - min(self.answer, context // 2)
+        return self.tokens(task) <= min(room, self.limit or room)
+
     def is_filtered(self, task: Task) -> bool:
         """Whether a prompt is longer than what the user wants to train on."""
         return bool(self.limit) and self.tokens(task) > self.limit
@@ -148,14 +191,14 @@ class PromptCheck:
         n = self.tokens(task)
         if n >= self.model.context:
             with_tools = " with its tools" if tools else ""
-            raise UserError(
+            raise TooLong(
                 f"task {task.id!r}: its prompt{with_tools} has {n} tokens, and the context of "
                 f"{self.model.name} holds {self.model.context}; shorten it, or leave it out"
             )
 
     def tokens(self, task: Task) -> int:
         tools = self.tools or described_tools(task)
-        prompt, left = shown_tools(task.prompt, tools, self.shown, first=True)
+        prompt, left = shown_tools(task.prompt, tools, self.tool_dialect, first=True)
         heard = self.dialect.extend(prompt, first=True, closed=False, tools=left)
         return sum(len(p.ids) for p in heard)
 
@@ -184,16 +227,34 @@ class GoldCheck:
 
 
 class Omissions:
-    """Records that are not used: those at fault, and those that a filter leaves out."""
+    """Records that are not used as they are: those at fault, those that a filter leaves out, and
+    those that are too long and cut.
+    """
 
     def __init__(self, ctx: RunContext):
         self.ctx, self.faults = ctx, RecordFaults()
+        tasks = file_tasks(ctx)
+        self.overlong = "" if tasks is None else tasks.overlong
+        self.dropped: list[tuple[tuple[str, int], str]] = []  # and why
+        self.cuts: dict[tuple[str, int], tuple[Cut, ...]] = {}
         self.at_fault: list[tuple[str, int]] = []
         self.filtered: list[tuple[str, int]] = []
 
     def add(self, split: str, index: int, task: Task, error: UserError) -> None:
         self.at_fault.append((split, index))
+        self.cuts.pop((split, index), None)
         self.faults.add(f"task {task.id!r}", error)
+
+    def add_long(self, split: str, index: int, task: Task, error: TooLong, cut: Cut | None) -> bool:
+        """Takes a record that is too long. Whether it is cut, and so used."""
+        if cut is not None:
+            self.cuts[split, index] = (*self.cuts.get((split, index), ()), cut)
+            return True
+        if self.overlong == "drop":
+            self.dropped.append(((split, index), str(error).removeprefix(f"task {task.id!r}: ")))
+        else:
+            self.add(split, index, task, error)
+        return False
 
     def filter(self, split: str, index: int) -> None:
         self.filtered.append((split, index))
@@ -203,7 +264,9 @@ class Omissions:
         splits = tasks.splits()
         reasons = [text for _, text in self.faults.reasons]
         reasons += [f"its prompt has more than {limit} tokens"] * len(self.filtered)
-        for (split, i), reason in zip([*self.at_fault, *self.filtered], reasons, strict=True):
+        gone = [*self.at_fault, *self.filtered, *(place for place, _ in self.dropped)]
+        reasons += [reason for _, reason in self.dropped]
+        for (split, i), reason in zip(gone, reasons, strict=True):
             part = splits[split]
             yield part.records.where(int(part.rows_N[i])), reason
 
@@ -217,7 +280,15 @@ class Omissions:
         of = sum(split_size(self.ctx.bench.tasks, s) or 0 for s in ("train", "test"))
         skip, most = ("", 0) if tasks is None else (tasks.skip, tasks.omissions_left)
         line = self.faults.settle(skip, of, most, advise=tasks is not None)
-        if tasks is None or not (self.at_fault or self.filtered):
+        if tasks is None:
+            return
+        if self.cuts:
+            self.ctx.say(
+                f"data: {len(self.cuts):,} of {of:,} records are too long and cut, {self._ends()} "
+                "(--overlong cut)"
+            )
+            self.ctx.bench = replace(self.ctx.bench, tasks=tasks.with_cuts(self.cuts))
+        if not (self.at_fault or self.filtered or self.dropped):
             return
         if line:
             self.ctx.say(f"data: {line}")
@@ -226,9 +297,26 @@ class Omissions:
                 f"data: {len(self.filtered):,} of {of:,} prompts have more than {limit:,} tokens and "
                 "are left out (--max-prompt-tokens)"
             )
+        if self.dropped:
+            self.ctx.say(
+                f"data: {len(self.dropped):,} of {of:,} records are too long and left out "
+                "(--overlong drop)"
+            )
         self.ctx.omissions.extend(self._list(tasks, limit))
-        kept = tasks.without([*self.at_fault, *self.filtered])
-        self.ctx.bench = replace(self.ctx.bench, tasks=kept)
+        gone = [*self.at_fault, *self.filtered, *(place for place, _ in self.dropped)]
+        self.ctx.bench = replace(self.ctx.bench, tasks=self.ctx.bench.tasks.without(gone))
+
+    def _ends(self) -> str:
+        """Which end of what is cut is gone."""
+        places = [place for cuts in self.cuts.values() for place, _ in cuts]
+        prompts = any(isinstance(x, int) for x in places)
+        texts = sorted({x for x in places if isinstance(x, str)})
+        return " and ".join(
+            [
+                *(["prompts at their beginning"] if prompts else []),
+                *([f"{', '.join(texts)} at the end"] if texts else []),
+            ]
+        )
 
 
 def write_omissions(ctx: RunContext) -> None:
@@ -263,7 +351,7 @@ def file_tasks(ctx: RunContext) -> FileTasks | None:
 def each_task(ctx: RunContext, splits: Sequence[str]) -> Iterator[tuple[str, int, Task]]:
     """The tasks that are looked at, with their split and number."""
     tasks = file_tasks(ctx)
-    every = tasks is not None and (tasks.skip or tasks.longest)
+    every = tasks is not None and (tasks.skip or tasks.longest or tasks.overlong)
     for split in splits:
         size = split_size(ctx.bench.tasks, split) or 0
         for i in range(size if every else min(size, CHECKED)):

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from palaestra import catalogue, values
+from palaestra.abilities import WritesQuestions
 from palaestra.card import Card
-from palaestra.context import Bench
+from palaestra.context import Bench, Runnable
 from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.method import Recipe
@@ -22,6 +23,7 @@ from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.machine import untested
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.own_verifier import names_of, own_verifier
 from palaestra.run.study import holds_out, study_of
@@ -43,7 +45,7 @@ def context(
     *,
     out: Path | None = None,
     talk: bool = True,
-    recipe: Any = None,
+    recipe: Runnable | None = None,
     begun: bool = False,
     judged: bool = False,
 ) -> RunContext:
@@ -70,7 +72,7 @@ def context(
         check_needs(settings, bench, given)
     lora = lora_of(settings)
     model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
-    model.recompute = settings.recompute
+    model.recompute, model.offload = settings.recompute, settings.activation_offloading
     select.check(settings.engine, model)
     ctx = RunContext(
         bench=bench,
@@ -88,6 +90,8 @@ def context(
         problem_conditions=lambda problem: conditions_of_part(settings, problem, out or Path()),
     )
     for line in partly_there(settings, bench, given) if given is not None else ():
+        ctx.say(line)
+    if line := untested(settings.where):
         ctx.say(line)
     return ctx
 
@@ -170,13 +174,13 @@ def describe_adapters(model: Model) -> str:
     )
 
 
-def settings_for(runnable: Any, settings: Settings) -> Settings:
+def settings_for(runnable: Runnable, settings: Settings) -> Settings:
     """The settings of a run; where it names no problem and every part of its pipeline has one of its
     own, the last one's is the run's, and of other recipes that of their card. Questions of data are
     asked where the card says.
     """
     world = world_for(settings)
-    if settings.data and settings.docs and not settings.graph:
+    if settings.docs and not settings.graph and (settings.data or writes_questions(runnable)):
         return replace(settings, env=search_of(settings.env, world))
     asked = settings.data and not settings.graph
     if not settings.env and (asked or (settings.task and world.startswith(INTERPRETER))):
@@ -193,10 +197,19 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
 
 def world_for(settings: Settings) -> str:
     """Where the method's card asks questions; "" = nowhere, or the run names tools or an agent in
-    the place of an interpreter.
+    the place of an interpreter, or tools where the card says that these do.
     """
-    world = card_of(settings.recipe).world
-    return "" if world.startswith(INTERPRETER) and (settings.tools or settings.agent) else world
+    card = card_of(settings.recipe)
+    theirs = card.world.startswith(INTERPRETER) or any(
+        "tools" in (x.kind, *x.also) for x in card.needs.places
+    )
+    return "" if theirs and (settings.tools or settings.agent) else card.world
+
+
+def writes_questions(runnable: Runnable) -> bool:
+    """Whether what is run first writes questions about documents, so that it needs none."""
+    first = next(iter(runnable.parts.values())).runnable if isinstance(runnable, Pipeline) else None
+    return isinstance(first, WritesQuestions) and first.writes_questions
 
 
 def search_of(env: str, world: str) -> str:
@@ -217,7 +230,7 @@ def card_of(method: str) -> Card:
         return Card(title="")
 
 
-def name_run(runnable: Any, settings: Settings) -> str:
+def name_run(runnable: Runnable, settings: Settings) -> str:
     """The method, its problem and the model that learns, where a language model does."""
     needs = needs_of_recipe(settings.recipe)
     if needs is not None and not needs.policy:
@@ -225,7 +238,7 @@ def name_run(runnable: Any, settings: Settings) -> str:
     return f"{settings.recipe} on {problems_of(runnable, settings)} with {settings.model}"
 
 
-def problems_of(runnable: Any, settings: Settings) -> str:
+def problems_of(runnable: Runnable, settings: Settings) -> str:
     """What is learned, for people: of a pipeline whose parts have problems of their own, each
     part's.
     """
@@ -237,7 +250,7 @@ def problems_of(runnable: Any, settings: Settings) -> str:
 
 
 def bench_of_part(
-    settings: Settings, problem: Mapping[str, str], recipe: Any = None
+    settings: Settings, problem: Mapping[str, str], recipe: Runnable | None = None
 ) -> tuple[Bench, Mapping[str, Player]]:
     """The bench of a part's own problem under the settings of its run, and its players. Where the `recipe` of the
     part judges by rewards of its own, its data need no answers.
@@ -246,10 +259,14 @@ def bench_of_part(
 
 
 def own_settings(settings: Settings, problem: Mapping[str, str]) -> Settings:
-    """Those of a part with a problem of its own; the same where it has none."""
+    """Those of a part with a problem of its own; the same where it has none. Its documents are searched
+    as those of the run, if it has some.
+    """
     names = ("task", "env", "docs", "graph", "data", "test_data", "columns")
-    blank = dict.fromkeys(names, "")
-    return replace(settings, **{**blank, **problem}) if problem else settings
+    own = {**dict.fromkeys(names, ""), **problem}
+    if own["docs"] and settings.docs:
+        own["env"] = settings.env
+    return replace(settings, **own) if problem else settings
 
 
 def conditions_of_part(
@@ -260,7 +277,7 @@ def conditions_of_part(
     return problem_conditions(own, files_of_settings(own, folder))
 
 
-def describe_rate(recipe: Any, settings: Settings, runnable: Any) -> str:
+def describe_rate(recipe: Runnable | None, settings: Settings, runnable: Runnable) -> str:
     """A line where learners of a runnable have the rate that the model asks for in place of the
     recipe's own; "" = none has. `recipe`: what stands in the place of the one that settings name.
     """
@@ -280,7 +297,7 @@ def describe_rate(recipe: Any, settings: Settings, runnable: Any) -> str:
     )
 
 
-def describe_schedules(settings: Settings, runnable: Any) -> str:
+def describe_schedules(settings: Settings, runnable: Runnable) -> str:
     """A line where a run has fewer steps than its recipe says, and numbers of the recipe follow
     schedules that end after it, within the recipe's own steps; "" = none do.
     """
@@ -299,7 +316,7 @@ def describe_schedules(settings: Settings, runnable: Any) -> str:
     )
 
 
-def learning_rates(runnable: Any) -> dict[str, Any]:
+def learning_rates(runnable: Runnable) -> dict[str, Any]:
     """Of each learner, a number or a schedule; of a pipeline those of its parts."""
     if isinstance(runnable, Pipeline):
         return {
@@ -323,7 +340,7 @@ class BringsReward(Protocol):
         ...
 
 
-def brings_reward(recipe: Any) -> bool:
+def brings_reward(recipe: Runnable | None) -> bool:
     """Whether a recipe judges by rewards of its own, and never asks that of the problem."""
     parts = [recipe, *(part for _, part in values.walk(recipe))]
     judges = [part for part in parts if isinstance(part, Score)]
@@ -331,7 +348,7 @@ def brings_reward(recipe: Any) -> bool:
     return bool(judges or own) and all(part.reward is not None for part in judges)
 
 
-def instruction_of(runnable: Any) -> str:
+def instruction_of(runnable: Runnable | None) -> str:
     """What stands behind the prompts of a user's data; "" = nothing. The parts of a pipeline have
     the same prompts, so there it is that of the last part which has one.
     """
@@ -341,7 +358,7 @@ def instruction_of(runnable: Any) -> str:
     return runnable.instruction if isinstance(runnable, Recipe) else ""
 
 
-def describe_instruction(settings: Settings, runnable: Any) -> str:
+def describe_instruction(settings: Settings, runnable: Runnable) -> str:
     """A line where the recipe adds an instruction to the prompts of a user's data; "" = it does not."""
     instruction = instruction_of(runnable)
     if not instruction or not settings.data or (settings.env and not settings.docs):
@@ -352,7 +369,7 @@ def describe_instruction(settings: Settings, runnable: Any) -> str:
     )
 
 
-def describe_verifier(recipe: Any, bench: Bench) -> str:
+def describe_verifier(recipe: Runnable, bench: Bench) -> str:
     """A line where answers to a user's held-out problems are judged by the recipe's own verifier;
     "" = they are not.
     """
@@ -386,6 +403,8 @@ def check_problem_settings(settings: Settings) -> None:
     for name in ("skip_bad", "max_prompt_tokens"):
         if getattr(settings, name):
             raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
+    if settings.overlong:
+        raise UserError("--overlong needs --data: it says what becomes of rows of your own")
     if settings.max_pixels:
         raise UserError("--max-pixels needs --data: it makes pictures of your own smaller")
     if settings.max_frames:
@@ -395,7 +414,11 @@ def check_problem_settings(settings: Settings) -> None:
 
 
 def bench_of(
-    settings: Settings, *, judged: bool = False, instruction: str = "", recipe: Any = None
+    settings: Settings,
+    *,
+    judged: bool = False,
+    instruction: str = "",
+    recipe: Runnable | None = None,
 ) -> tuple[Bench, Mapping[str, Player]]:
     """What is learned, and who plays the seats that the policy does not.
 
@@ -409,7 +432,10 @@ def bench_of(
     check_problem_settings(settings)
     coded = settings.in_code
     players: Mapping[str, Player] = {}
-    if room := rooms.room_of(settings):
+    room = rooms.room_of(settings)
+    if room in benches.SEARCHES and not settings.data and writes_questions(recipe):
+        bench = benches.documents_alone(settings)
+    elif room:
         bench = rooms.ROOMS[room](settings, instruction)
     elif settings.env and not coded:
         records = benches.rows_of(settings, answers=False) if settings.data else None
@@ -426,6 +452,7 @@ def bench_of(
             judged=judged,
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
+            overlong=settings.overlong,
             pixels=settings.max_pixels,
             frames=settings.max_frames,
             instruction=instruction,

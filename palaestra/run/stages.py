@@ -10,6 +10,7 @@ from inspect import isbuiltin
 from typing import Any
 
 from palaestra.abilities import needs_several
+from palaestra.context import Runnable
 from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.objective.policy import Clipped
@@ -33,7 +34,7 @@ CALLED_WITH: Mapping[str, tuple[str, ...]] = {
 LINK = ("x", "table")  # what a link of `pl.chain` is called with
 
 
-def check_stages(runnable: Any, at: str = "") -> None:
+def check_stages(runnable: Runnable, at: str = "") -> None:
     """Raises UserError, of one line, for a part of a recipe that cannot be called as its place calls
     it. Of a pipeline all parts are looked at; of what is neither, nothing.
     """
@@ -70,7 +71,7 @@ def _check(path: str, field: str, part: Any) -> None:
     )
 
 
-def describe_lone_answers(runnable: Any) -> str:
+def describe_lone_answers(runnable: Runnable) -> str:
     """A line if a learner compares the answers to a prompt, and the recipe samples only one."""
     if isinstance(runnable, Pipeline):
         lines = [describe_lone_answers(part.runnable) for part in runnable.parts.values()]
@@ -93,15 +94,16 @@ def describe_lone_answers(runnable: Any) -> str:
     )
 
 
-def describe_idle_clip(settings: Settings, before: Any, recipe: Any) -> str:
+def describe_idle_clip(settings: Settings, before: Runnable, recipe: Runnable) -> str:
     """A line where a recipe's clip range was set and every ratio is 1: weights move once a batch, and
     what they learn from was sampled by themselves from all tokens. `before`: the recipe before its
     fields were set.
     """
     if settings.engine != Settings.engine or settings.cluster:
         return ""  # ratios are not exactly 1, or weights move on in the meantime
-    both = isinstance(before, Recipe) and isinstance(recipe, Recipe)
-    if not both or recipe.schedule.lag or any(map(_cuts, (x for _, x in walk(recipe.collect)))):
+    if not (isinstance(before, Recipe) and isinstance(recipe, Recipe)):
+        return ""
+    if recipe.schedule.lag or any(map(_cuts, (x for _, x in walk(recipe.collect)))):
         return ""
     for name, learner in recipe.learners.items():
         clip, update = learner.objective, learner.update

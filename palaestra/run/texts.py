@@ -65,10 +65,10 @@ def messages_of(prompt: Any, where: str) -> tuple[Message, ...]:
     """The messages of a prompt, which is a text or a chat."""
     if isinstance(prompt, str):
         return (Message(role="user", content=prompt),)
-    said = cast("list[Any]", prompt if isinstance(prompt, list) else [prompt])
-    if not all(isinstance(m, Mapping) and isinstance(m.get("content"), str) for m in said):
+    messages = cast("list[Any]", prompt if isinstance(prompt, list) else [prompt])
+    if not all(isinstance(m, Mapping) and isinstance(m.get("content"), str) for m in messages):
         raise UserError(f"{where}: a prompt is a text, or a list of {{'role', 'content'}}")
-    return tuple(Message(role=str(m.get("role", "user")), content=m["content"]) for m in said)
+    return tuple(Message(role=str(m.get("role", "user")), content=m["content"]) for m in messages)
 
 
 def spell_texts(model: Model, texts: Sequence[WrittenText]) -> tuple[list[Pair], int]:

@@ -263,8 +263,8 @@ def _uncompared(needs: Requirements, data: str, tasks: list[Task]) -> Iterator[s
 def value_of_task(task: Task, column: str) -> Any:
     """What a task has of a column; None = nothing. Messages are those of a conversation."""
     if column == "messages":
-        said = [{"role": m.role, "content": m.shown} for m in task.prompt]
-        return (said or None) if task.conversational else None
+        messages = [{"role": m.role, "content": m.shown} for m in task.prompt]
+        return (messages or None) if task.conversational else None
     own = {"prompt": task.prompt or None, "answer": task.answer, "domain": task.domain or None}
     # pictures stand in the prompt, whatever column or part of a message they came from
     own["image"] = next((m.pictures for m in task.prompt if m.pictures), None)

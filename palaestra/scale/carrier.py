@@ -132,7 +132,7 @@ class RayCarrier:
         self.learners: Mapping[str, Any] = getattr(recipe, "learners", {})
         self.waves = cluster.waves or cluster.workers
         self.counts = Usage()
-        self.told: dict[str, float] = {}
+        self.metrics_due: dict[str, float] = {}
         self.spans: list[Span] = []  # of the rollout workers; seconds since the epoch
         self.waits: list[tuple[float, float]] = []  # of the learner
         self.asked = time.time()  # when it last told its numbers
@@ -177,7 +177,7 @@ class RayCarrier:
 
     def numbers(self) -> Metrics:
         with self.lock:
-            metrics, self.told = self.told, {}
+            metrics, self.metrics_due = self.metrics_due, {}
             now, before = time.time(), self.asked
             self.asked = now
             roles = {"rollout": len(self.places)}
@@ -233,7 +233,7 @@ class RayCarrier:
         return [*self.waiting, *(h for p in self.places for _, h in p.calls)]
 
     def _tell(self, name: str, more: float) -> None:
-        self.told[name] = self.told.get(name, 0.0) + more
+        self.metrics_due[name] = self.metrics_due.get(name, 0.0) + more
 
     # ---- the pump
 
@@ -314,7 +314,10 @@ class RayCarrier:
                 self._tell("load_seconds", answer.loaded - answer.begin)
                 step, name = handed.ticket.step, f"groups from {handed.ticket.first} on"
                 span = Span("rollout", place.number, name, answer.begin, answer.end, step)
-                self.spans += [span, *(Span("judge", n, name, a, b) for n, a, b in answer.judged)]
+                self.spans += [
+                    span,
+                    *(Span("judge", n, name, a, b) for n, a, b in answer.judge_spans),
+                ]
                 handed.answer.set_result(answer)
         silent, most = now - place.heard, self.cluster.silence if place.about else STARTING
         if place.calls and silent > most:

@@ -192,9 +192,10 @@ async def follow(client: Any, job: ClusterJob, name: str) -> None:
             return
         message = str(answer_within(partial(client.get_job_info, name), job).message or "")
     except Exception as error:  # what its libraries make of an answer that is none
-        said = " ".join(str(error).split())[:EXCERPT] or type(error).__name__
+        reason = " ".join(str(error).split())[:EXCERPT] or type(error).__name__
         raise Fault(
-            "job", f"{name} can no longer be followed ({said}); `{job.call('logs', name)}` goes on"
+            "job",
+            f"{name} can no longer be followed ({reason}); `{job.call('logs', name)}` goes on",
         ) from None
-    said = next(iter(message.strip().splitlines()), "")
-    raise Fault("job", f"{name} is {status.value.lower()}: {said}; `{job.call('logs', name)}`")
+    reason = next(iter(message.strip().splitlines()), "")
+    raise Fault("job", f"{name} is {status.value.lower()}: {reason}; `{job.call('logs', name)}`")

@@ -60,7 +60,7 @@ class JudgeCall:
 class JudgeAnswer:
     """What comes back for a call. Times are of the wall clock, in seconds since the epoch."""
 
-    said: list[Said]  # of each group
+    verdicts: list[Said]  # of each group
     counts: Usage
     begin: float
     end: float
@@ -113,7 +113,7 @@ class JudgeProcess:
         answers = asyncio.run(verdicts(ctx, reward, asked.groups))
         counts = difference(usage_of(self.ctx), before)
         self.phase = "ready"
-        return JudgeAnswer(said=answers, counts=counts, begin=begin, end=time.time())
+        return JudgeAnswer(verdicts=answers, counts=counts, begin=begin, end=time.time())
 
     def _reward(self, reference: Any) -> RewardFn:
         """Kept from call to call: a reward may hold what is dear to make."""
@@ -183,7 +183,7 @@ class AskJudges:
             raise Fault("judge", f"judge {number} is lost: {type(error).__name__}") from None
         add_usage(ctx.carrier.counts, answer.counts)
         self.spans.append((number, answer.begin, answer.end))
-        return [s for s, g in zip(answer.said, groups, strict=True) for _ in g.episodes]
+        return [s for s, g in zip(answer.verdicts, groups, strict=True) for _ in g.episodes]
 
     def _reference(self, reward: RewardFn) -> Any:
         if id(reward) not in self.known:

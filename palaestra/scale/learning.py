@@ -29,7 +29,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from palaestra.context import Engine, Learns
+from palaestra.context import Engine, Learns, Runnable
 from palaestra.errors import Fault, UserError
 from palaestra.method import Recipe
 from palaestra.models.load import Model, frozen_copy, load_heads, trainable_copy
@@ -314,7 +314,9 @@ class ShardedContext(RunContext):
             self.send(CLOSE)
         super().close()
 
-    async def once(self, name: str, runnable: Any, *more: Any, **given: Any) -> Any:
+    async def once(
+        self, name: str, runnable: Runnable | Callable[[], Any], *more: Any, **given: Any
+    ) -> Any:
         raise UserError(
             f"part {name}: the parts of a pipeline are learned in one process; run each of them by "
             "itself, from the model of the one before"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.context import Runnable
 from palaestra.errors import UserError
+from palaestra.method import Recipe
 from palaestra.rollout.tickets import InProcess
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.refusals import refuse
@@ -39,7 +40,7 @@ class OnCluster:
             return await self.runnable.run(place(self.cluster, self.runnable, ctx))
 
 
-def place(cluster: Cluster, recipe: Any, ctx: RunContext) -> RunContext:
+def place(cluster: Cluster, recipe: Runnable, ctx: RunContext) -> RunContext:
     """The context of a run whose rollouts, and ranks of the learner, are where `cluster` says.
 
     Raises UserError for what can never work there, before any process is started.
@@ -49,6 +50,7 @@ def place(cluster: Cluster, recipe: Any, ctx: RunContext) -> RunContext:
     ctx.open_carrier = partial(open_carrier, cluster, held=held)
     if cluster.learners == 1:
         return ctx
+    assert isinstance(recipe, Recipe)  # `refuse` refuses several ranks of anything else
     from palaestra.scale.ranks import sharded
 
     return sharded(cluster, recipe, ctx)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from palaestra.abilities import BeginsEarly
+from palaestra.context import Runnable
 from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.method import Recipe
@@ -25,7 +26,7 @@ class OneProcess(Protocol):
     def one_process_reason(self) -> str: ...
 
 
-def refuse(cluster: Cluster, runnable: Any, ctx: RunContext) -> None:
+def refuse(cluster: Cluster, runnable: Runnable, ctx: RunContext) -> None:
     """Raises UserError, of one line, for what would fail only when processes are there."""
     _refuse_address(cluster)
     _refuse_without_gpus(cluster, ctx)
@@ -79,7 +80,7 @@ def _refuse_few_gpus(cluster: Cluster, ctx: RunContext) -> None:
             )
 
 
-def _refuse_ranks(runnable: Any, ctx: RunContext) -> None:
+def _refuse_ranks(runnable: Runnable, ctx: RunContext) -> None:
     if not isinstance(runnable, Recipe):
         raise UserError(
             "learners: several ranks learn one recipe; run the parts of a pipeline one by one, each "

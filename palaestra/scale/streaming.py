@@ -11,9 +11,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from palaestra.context import Context
+from palaestra.context import Context, Learns, LearnsEarly, Training
 from palaestra.errors import UserError
-from palaestra.method import Learner
 from palaestra.types import Batch, Example, Group, Metrics, Objective, State, stage
 from palaestra.update import Plain, pack
 
@@ -102,7 +101,7 @@ class Streamed(Plain):
     one_process: bool = True
 
     def begin(
-        self, ctx: Context, name: str, learner: Learner, groups: list[Group],
+        self, ctx: Context, name: str, learner: LearnsEarly, groups: list[Group],
         over: Callable[[], Sequence[bool]],
     ) -> None:  # fmt: skip
         """Learns from groups of a batch that is not whole yet. `over` says of each attempt that is
@@ -131,7 +130,7 @@ class Streamed(Plain):
         stream.worked += time.perf_counter() - begin
 
     def add(
-        self, ctx: Context, name: str, learner: Learner, stream: Stream,
+        self, ctx: Context, name: str, learner: LearnsEarly, stream: Stream,
         examples: list[Example],
     ) -> None:  # fmt: skip
         """Adds the gradient of a group's examples to that of the batch."""
@@ -154,7 +153,7 @@ class Streamed(Plain):
             )
 
     def __call__(
-        self, ctx: Any, name: str, learner: Any, batch: Batch, state: State
+        self, ctx: Training, name: str, learner: Learns, batch: Batch, state: State
     ) -> tuple[Metrics, State]:
         share = reduction_of(learner.objective)  # refuses what is no one sum
         stream = STREAMS.pop(ctx.model(name).module, None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from palaestra.attempts import Ticket, Usage
-from palaestra.context import Bench, Collects, RewardFn
+from palaestra.context import Bench, Collects, RewardFn, Runnable
 from palaestra.errors import Fault
 from palaestra.models.model import Model
 from palaestra.rollout.tickets import collect
@@ -27,7 +27,7 @@ from palaestra.scale.weights import (
     load_publication,
     sums_of,
 )
-from palaestra.types import Group, Meter, Player, Reward
+from palaestra.types import Group, Meter, Player, Result, Reward
 
 C = TypeVar("C", bound=RunContext)
 
@@ -67,7 +67,7 @@ class WorkerParts:
         for name, model in self.models.items():
             check_sums(sums_of(every_weight(model)), self.sums[name], f"{name}, at the start")
 
-        async def drive(recipe: Any, ctx: Any) -> Any:
+        async def drive(recipe: Runnable, ctx: RunContext) -> Result:
             raise Fault("worker", "a rollout process runs no recipe")
 
         return kind(
@@ -92,7 +92,7 @@ class Brought:
     begin: float
     loaded: float  # when its weights were there
     end: float
-    judged: tuple[tuple[int, float, float], ...] = ()  # by which judge, from when to when
+    judge_spans: tuple[tuple[int, float, float], ...] = ()  # by which judge, from when to when
 
 
 class AsksElsewhere(Protocol):
@@ -164,7 +164,7 @@ class Worker:
         if self.failed is not None:
             raise self.failed
         counts = difference(usage_of(self.ctx), before)
-        judged = tuple(self.judges.spans) if self.judges is not None else ()
+        judge_spans = tuple(self.judges.spans) if self.judges is not None else ()
         if self.judges is not None:
             self.judges.spans.clear()
         self.phase = "ready"
@@ -174,7 +174,7 @@ class Worker:
             begin=begin,
             loaded=loaded,
             end=time.time(),
-            judged=judged,
+            judge_spans=judge_spans,
         )
 
     def renew(self, version: int, given: Publication) -> None:

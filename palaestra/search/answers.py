@@ -313,8 +313,8 @@ async def solve(
             f"the strategy {type(strategy).__name__} returned {type(result).__name__}; return "
             "problem.result(answer, answers)"
         )
-    found, e = await _measured(ctx, problem, result), result.episode
-    told = isinstance(strategy, ReadsGold) and strategy.oracle
+    measured, e = await _measured(ctx, problem, result), result.episode
+    reads_gold = isinstance(strategy, ReadsGold) and strategy.oracle
     return jsonable(
         {
             "problem": number,
@@ -324,8 +324,8 @@ async def solve(
             "score": result.score if math.isfinite(result.score) else None,
             "candidates": result.candidates,
             "tokens": tokens.spent,
-            "oracle": problem.oracle or told,
-            **found,
+            "oracle": problem.oracle or reads_gold,
+            **measured,
         }
     )
 
@@ -369,12 +369,12 @@ def summarise(ctx: RunContext, lines: Sequence[Line]) -> dict[str, Any]:
 
 def held_out_of(ctx: RunContext, lines: Sequence[Line]) -> HeldOut | None:
     """What was measured on the chosen answers, those with an error left out; None = nothing."""
-    judged = [x for x in lines if x.get("reward") is not None]
-    if not judged:
+    with_reward = [x for x in lines if x.get("reward") is not None]
+    if not with_reward:
         return None
-    if all(x["solved"] is not None for x in judged):
-        right = sum(bool(x["solved"]) for x in judged)
-        return HeldOut(of="accuracy", interval=proportion(right, len(judged)))
-    totals = [float(x["reward"]) for x in judged]
+    if all(x["solved"] is not None for x in with_reward):
+        right = sum(bool(x["solved"]) for x in with_reward)
+        return HeldOut(of="accuracy", interval=proportion(right, len(with_reward)))
+    totals = [float(x["reward"]) for x in with_reward]
     interval = reward_interval(totals, totals, bounds_of_pay(ctx.bench))
     return HeldOut(of="reward", interval=interval)

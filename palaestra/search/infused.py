@@ -46,8 +46,8 @@ class InfusedDecoding(Infusion):
                 f"kid answers a question at once, and {bench.name} is played over several turns; leave "
                 "out --docs and --env: kid reads its documents itself, --with \"kid(docs='FOLDER')\""
             )
-        found = index_of(self.docs).search(question_text(problem.task), self.retrieved)
-        answers = await self.answers(problem, KnowledgeTrie.of(text for _, text, _ in found))
+        passages = index_of(self.docs).search(question_text(problem.task), self.retrieved)
+        answers = await self.answers(problem, KnowledgeTrie.of(text for _, text, _ in passages))
         writer = await problem.lines(self.temperature)
         episodes = [
             writer.episode(PartialAnswer(ids=x.ids, logp=x.logp, finish=x.finish)) for x in answers

@@ -83,7 +83,7 @@ class LineWriter:
 
     def episode(self, answer: PartialAnswer) -> Episode:
         """It as an episode, unjudged; one that has not ended breaks off there."""
-        said = Segment(
+        segment = Segment(
             ids=answer.ids,
             author=self.player.name,
             policy=self.player.policy,
@@ -95,7 +95,7 @@ class LineWriter:
             finish="eos" if answer.finish in ("eos", "stop") else "length",
         )
         status = "finished" if answer.finish in ("eos", "stop") else "truncated:length"
-        return Episode(rows=(self.row.add(said),), status=status)
+        return Episode(rows=(self.row.add(segment),), status=status)
 
 
 async def line_writer(ctx: Context, key: Key, task: Task, temperature: float) -> LineWriter:

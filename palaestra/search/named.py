@@ -56,10 +56,10 @@ def strategy_by_name(given: str | Strategy) -> tuple[str, Strategy]:
         raise UserError(f"--with takes one strategy, not {given!r}; several: --with A --with B")
     (part,) = parts
     if FILE_PART.fullmatch(part.name):
-        found = load(part.name, "strategy")
-        if isinstance(found, type):
-            return part.text, _checked(_made(found, part.settings, part.name), part.name)
-        own = _checked(found, part.name)
+        loaded = load(part.name, "strategy")
+        if isinstance(loaded, type):
+            return part.text, _checked(_made(loaded, part.settings, part.name), part.name)
+        own = _checked(loaded, part.name)
         return part.text, _changed(own, part.settings, part.name) if part.settings else own
     if part.name not in STRATEGIES:
         hint = suggestion_or_all(part.name, STRATEGIES)
@@ -91,13 +91,13 @@ def file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-")
 
 
-def _checked(found: Any, name: str) -> Strategy:
-    if not isinstance(found, Strategy) or isinstance(found, type):
+def _checked(strategy: Any, name: str) -> Strategy:
+    if not isinstance(strategy, Strategy) or isinstance(strategy, type):
         raise UserError(
             f"{name} is no strategy; write a frozen dataclass with `async def __call__(self, problem)`"
             ", which returns problem.result(answer, answers)"
         )
-    return found
+    return strategy
 
 
 def _made(kind: type, settings: Mapping[str, Any], name: str) -> Any:

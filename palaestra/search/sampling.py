@@ -95,7 +95,8 @@ def elect(
         sums[vote] = sums.get(vote, 0.0) + float(weight)
     if not sums:
         return problem.result(None, answers)
-    said = {vote: total for vote, total in sums.items() if vote} or sums
-    winner = max(said, key=lambda vote: said[vote])  # the first of equals: dicts keep their order
+    totals = {vote: total for vote, total in sums.items() if vote} or sums
+    # the first of equals: dicts keep their order
+    winner = max(totals, key=lambda vote: totals[vote])
     at = max((i for i, v in enumerate(votes) if v == winner), key=lambda i: (weights_N[i], -i))
-    return problem.result(answers[at], answers, said[winner])
+    return problem.result(answers[at], answers, totals[winner])

@@ -4,6 +4,7 @@
 
 from .index import (
     BM25 as BM25,
+    document_of as document_of,
 )
 from .triples import (
     TripleGraph as TripleGraph,

@@ -88,6 +88,14 @@ class BM25:
         return frozenset(name for i, _ in self.docs for name in (i, document_of(i)))
 
     @cached_property
+    def pages(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """The passages (id, text) of each document, by the document's name."""
+        pages: dict[str, tuple[tuple[str, str], ...]] = {}
+        for name, text in self.docs:
+            pages[document_of(name)] = (*pages.get(document_of(name), ()), (name, text))
+        return pages
+
+    @cached_property
     def _places(self) -> np.ndarray:
         n = len(self.docs)
         if self.shuffle is None:

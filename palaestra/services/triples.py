@@ -58,24 +58,26 @@ class TripleGraph:
     @cached_property
     def edges(self) -> dict[str, dict[str, tuple[str, ...]]]:
         """By the plain names of an entity and a relation, the plain names of its neighbours."""
-        found: dict[str, dict[str, dict[str, None]]] = {}
+        neighbours: dict[str, dict[str, dict[str, None]]] = {}
         for head, relation, tail in self.triples:
             for a, r, b in ((head, relation, tail), (tail, relation + INVERSE, head)):
-                by_relation = found.setdefault(plain_name(a), {})
+                by_relation = neighbours.setdefault(plain_name(a), {})
                 by_relation.setdefault(plain_name(r), {})[plain_name(b)] = None
-        return {e: {r: tuple(x) for r, x in of.items()} for e, of in found.items()}
+        return {e: {r: tuple(x) for r, x in of.items()} for e, of in neighbours.items()}
 
     def neighbours(
         self, entity: str, relation: str, added: Collection[Triple] = ()
     ) -> tuple[str, ...]:
         """The entities that a relation leads to, those of the `added` facts behind them."""
         e, r = plain_name(entity), plain_name(relation)
-        found = {x: self.entities[x] for x in self.edges.get(e, {}).get(r, ())}
+        entities = {x: self.entities[x] for x in self.edges.get(e, {}).get(r, ())}
         if added:
             more = TripleGraph(tuple(added)).neighbours(entity, relation)
-            found = {plain_name(x): x for x in more} | found
-            found = {x: found[x] for x in sorted(found, key=lambda x: x not in self.entities)}
-        return tuple(found.values())
+            entities = {plain_name(x): x for x in more} | entities
+            entities = {
+                x: entities[x] for x in sorted(entities, key=lambda x: x not in self.entities)
+            }
+        return tuple(entities.values())
 
     def relations_of(self, entity: str) -> tuple[str, ...]:
         """The relations that an entity has, those backwards included."""
@@ -96,7 +98,7 @@ class TripleGraph:
         """
         begin, wanted = frozenset(map(plain_name, starts)), frozenset(map(plain_name, goals))
         level: dict[RelationPath, frozenset[str]] = {(): begin}
-        found, reached = list[RelationPath](), 0
+        chains, reached = list[RelationPath](), 0
         for _ in range(hops):
             longer: dict[RelationPath, frozenset[str]] = {}
             for path, at in level.items():
@@ -109,15 +111,15 @@ class TripleGraph:
                 for r, ends in by_relation.items():
                     reached += len(ends)
                     if reached > MOST_REACHED:
-                        return tuple(found[:most])
+                        return tuple(chains[:most])
                     extended = (*path, self.relations[r])
                     longer[extended] = frozenset(ends)
                     if ends & wanted:
-                        found.append(extended)
-            if len(found) >= most:
+                        chains.append(extended)
+            if len(chains) >= most:
                 break
             level = longer
-        return tuple(found[:most])
+        return tuple(chains[:most])
 
 
 def inverse_of(relation: str) -> str:

@@ -37,8 +37,8 @@ def measure_command(given: Mapping[str, Any], summary: Mapping[str, Any]) -> str
     whole = given.get("env") or given.get("data") or given.get("task") or TASK
     elsewhere = summary.get("part") and summary.get("task", whole) != whole
     values_of_program = any(GIVEN in str(given.get(n, "")) for n in ("reward", "tools"))
-    judged = summary.get("answers_judged", True)
-    if not model or not judged or elsewhere or values_of_program:
+    has_reward = summary.get("answers_judged", True)
+    if not model or not has_reward or elsewhere or values_of_program:
         return ""
     return eval_command(given, str(model))
 

@@ -112,6 +112,14 @@ class ProblemSettings:
         least=0,
         use=PLAYED,
     )
+    overlong: str = setting(
+        "",
+        "records of --data that are too long: refuse (the run does not start), drop, or cut: a prompt loses its "
+        "beginning, a recorded text its end",
+        choices=("refuse", "drop", "cut"),
+        means="refuse what the model's context does not hold, drop prompts above --max-prompt-tokens",
+        use=PLAYED,
+    )
     max_pixels: int = setting(
         0,
         "make pictures of --data smaller that have more pixels, with their sides in proportion",
@@ -218,7 +226,7 @@ class ProblemSettings:
         means="bfloat16 for a large model where it is faster, otherwise float32",
         use=Use.MEASURED | Use.KEPT | Use.REPEATED,
     )
-    device: str = setting("", "cpu or cuda", means="cuda if available")
+    device: str = setting("", "cpu, cuda, or mps, which is untested", means="cuda if available")
     lora: int = setting(
         0,
         "train low-rank adapters instead of the whole model",
@@ -284,6 +292,12 @@ class ProblemSettings:
     )
     recompute: bool = setting(
         False, "activation checkpointing: less memory for a third more time", use=Use.REPEATED
+    )
+    activation_offloading: bool = setting(
+        False,
+        "keep activations elsewhere until the backward pass: of a GPU in the machine's memory, of a processor in "
+        "a temporary file",
+        use=Use.REPEATED,
     )
     max_tokens: int = setting(
         0,

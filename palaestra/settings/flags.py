@@ -53,5 +53,5 @@ def help_of(f: Field[Any]) -> str:
     default = (
         f"{f.default:g}" if isinstance(f.default, float) else f"{f.default}" if has_default else ""
     )
-    shown = " = ".join(filter(None, (default, f.metadata["means"])))
-    return f.metadata["text"] + (f" (default: {shown})" if shown else "")
+    default_text = " = ".join(filter(None, (default, f.metadata["means"])))
+    return f.metadata["text"] + (f" (default: {default_text})" if default_text else "")

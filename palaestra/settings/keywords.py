@@ -39,6 +39,7 @@ class RunKeywords(TypedDict, total=False):
     columns: str | Mapping[str, str]  # as on the command line, or what each column is read as
     skip_bad: str
     max_prompt_tokens: int
+    overlong: str
     max_pixels: int
     max_frames: int
     reward: RewardLike
@@ -64,6 +65,7 @@ class RunKeywords(TypedDict, total=False):
     slots: int
     cache_mb: int
     recompute: bool
+    activation_offloading: bool
     max_tokens: int
 
 

@@ -72,7 +72,7 @@ def build(
     embedded: bool = False,
     optim: str = "",
     engine: str = "",
-) -> Any:
+) -> Runnable:
     """The recipe of a method. An override that names an argument of its `build` goes there, the
     others into the value.
 
@@ -123,7 +123,7 @@ def says_none(given: object) -> bool:
     return given is None or given == "none"
 
 
-def add_models(runnable: Any, models: Mapping[str, str]) -> Any:
+def add_models(runnable: Runnable, models: Mapping[str, str]) -> Runnable:
     """A recipe, or a program, with further frozen models beside its own."""
     if not isinstance(runnable, Recipe):
         return WithModels(runnable, models)
@@ -150,13 +150,13 @@ def embedded_takes(method: str, given: Mapping[str, Any]) -> bool:
 
 
 def change_recipe(
-    recipe: Any,
+    recipe: Runnable,
     overrides: Mapping[str, Any],
     tis: float = 0.0,
     rate: float = 0.0,
     optim: str = "",
     engine: str = "",
-) -> Any:
+) -> Runnable:
     """A recipe with a correction, an optimiser, a rate and fields by their paths, in this order; see
     `build`.
     """
@@ -189,7 +189,7 @@ def point_to_flag(path: str, given: Any) -> Generator[None]:
 
 def call_build(
     method: str, given: Mapping[str, Any], name: Literal["build", "embedded"] = "build"
-) -> Any:
+) -> Runnable:
     """What the `build` of a method returns, or its `embedded`. Raises UserError for what it refuses,
     and for any mistake in a user's own file.
     """
@@ -226,7 +226,7 @@ def mistake(method: str, file: str, error: Exception, given: bool) -> UserError 
     return UserError(f"{method}: {error}") if isinstance(error, TypeError | ValueError) else None
 
 
-def recipe_of(settings: Settings) -> Any:
+def recipe_of(settings: Settings) -> Runnable:
     """The recipe with the settings' overrides; models that are not small get a smaller learning
     rate.
     """
@@ -234,7 +234,7 @@ def recipe_of(settings: Settings) -> Any:
     return build(s.recipe, s.set, s.tis, s.rate, s.embedded, s.optim, s.engine)
 
 
-def adjust_recipe(recipe: Any, settings: Settings) -> Any:
+def adjust_recipe(recipe: object, settings: Settings) -> Runnable:
     """A recipe that is a value, with what the settings say of it."""
     if not isinstance(recipe, Runnable):
         raise UserError(f"{recipe!r} is no recipe; give a method's name, recipe(...) or vary(...)")
@@ -242,14 +242,14 @@ def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     return change_recipe(recipe, s.set, s.tis, s.rate, s.optim, s.engine)
 
 
-def whole_recipe(recipe: Any, settings: Settings) -> Any:
+def whole_recipe(recipe: Runnable | None, settings: Settings) -> Runnable:
     """The recipe of a run: the value that is given, else the one that settings name, with what they
     say of it.
     """
     return recipe_of(settings) if recipe is None else adjust_recipe(recipe, settings)
 
 
-def without_fields(recipe: Any, settings: Settings) -> Any:
+def without_fields(recipe: Runnable | None, settings: Settings) -> Runnable:
     """The recipe that settings name, or the value that is given, before fields of it are set."""
     if recipe is not None:
         return adjust_recipe(recipe, replace(settings, set={}))
@@ -290,7 +290,7 @@ def lasting_overrides(
     return last
 
 
-def change_parts(runnable: Any, change: Callable[[Any], Any]) -> Any:
+def change_parts(runnable: Runnable, change: Callable[[Runnable], Runnable]) -> Runnable:
     """The runnable changed; of a pipeline, every part."""
     if not isinstance(runnable, Pipeline):
         return change(runnable)
@@ -300,12 +300,12 @@ def change_parts(runnable: Any, change: Callable[[Any], Any]) -> Any:
     return replace(runnable, parts=parts)
 
 
-def make_smallest(runnable: Any) -> Any:
+def make_smallest(runnable: Runnable) -> Runnable:
     """A recipe at its smallest: two prompts, two samples, few problems of each exam; of a pipeline,
     every part.
     """
 
-    def small(recipe: Any) -> Any:
+    def small(recipe: Runnable) -> Runnable:
         known = values.flatten(recipe)
         exams = {
             path: SMOKE_EXAM
@@ -319,7 +319,7 @@ def make_smallest(runnable: Any) -> Any:
     return change_parts(runnable, small)
 
 
-def set_rate(runnable: Any, rate: float) -> Any:
+def set_rate(runnable: Runnable, rate: float) -> Runnable:
     """A recipe whose learners all move at a rate; a program of its own stays as it is."""
     if not isinstance(runnable, Recipe):
         return runnable
@@ -329,7 +329,7 @@ def set_rate(runnable: Any, rate: float) -> Any:
     return replace(runnable, learners=learners)
 
 
-def correct(runnable: Any, engine: str) -> Any:
+def correct(runnable: Runnable, engine: str) -> Recipe:
     """A recipe whose learners all weight by pi / mu: by their own correction, else at most `APART`.
 
     Raises:
@@ -344,7 +344,7 @@ def correct(runnable: Any, engine: str) -> Any:
     return replace(runnable, learners={**add_tis(runnable, APART).learners, **given})
 
 
-def set_optimiser(runnable: Any, optim: str) -> Any:
+def set_optimiser(runnable: Runnable, optim: str) -> Recipe:
     """A recipe whose learners keep their moments in 8 bits.
 
     Raises:
@@ -366,7 +366,7 @@ def set_optimiser(runnable: Any, optim: str) -> Any:
     return replace(runnable, learners=learners)
 
 
-def add_tis(runnable: Any, cap: float) -> Any:
+def add_tis(runnable: Runnable, cap: float) -> Recipe:
     """A recipe whose learners weight by pi / mu, at most `cap`."""
     if not isinstance(runnable, Recipe):
         raise UserError(

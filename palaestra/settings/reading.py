@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from palaestra import values
+from palaestra.context import Runnable
 from palaestra.errors import UserError
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
@@ -60,7 +61,7 @@ def columns_text(given: Any) -> Any:
     return ",".join(f"{column}={use}" for column, use in given.items())
 
 
-def write_settings(out: Path, settings: Settings, recipe: Any) -> None:
+def write_settings(out: Path, settings: Settings, recipe: Runnable) -> None:
     """The run's complete configuration."""
     whole = {k: v for k, v in asdict(settings).items() if v not in (None, "", ())}
     if not settings.track:

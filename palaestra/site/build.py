@@ -24,8 +24,8 @@ from palaestra.errors import Fault, UserError
 from palaestra.site import methods, reference, sources
 
 NAV: Mapping[str, tuple[str, ...]] = {  # files, or folders that end in /
-    "Tutorial": ("docs/first-run.md", "docs/examples.md", "docs/one-row.md", "docs/beside.md",
-        "docs/errands.md"),
+    "Tutorial": ("docs/first-run.md", "docs/questions.md", "docs/examples.md", "docs/one-row.md",
+        "docs/beside.md", "docs/errands.md"),
     "How to": (
         "docs/howto.md", "docs/rewards.md", "docs/judges.md", "docs/environments.md",
         "docs/agents.md", "docs/documents.md", "docs/pictures.md", "docs/sounds.md", "docs/fields.md",
@@ -41,7 +41,7 @@ NAV: Mapping[str, tuple[str, ...]] = {  # files, or folders that end in /
         "reference/python/", "docs/parts.md", "docs/versions.md", "CHANGELOG.md",
     ),
     "Explanation": (
-        "docs/ledger.md", "docs/what-holds.md", "docs/curricula.md", "docs/atlas.md", "docs/exact.md",
+        "docs/ledger.md", "docs/grades.md", "docs/what-holds.md", "docs/curricula.md", "docs/atlas.md", "docs/exact.md",
         "docs/runs.md", "docs/speed.md",
         "docs/surveys/",
     ),

@@ -279,8 +279,8 @@ def _symbol(token: re.Match[str]) -> Atom:
         return _atom(f"<mo>{BIG[name]}</mo>")
     mark = next((a for a in ACCENTS if name.endswith(a) and name != a), "")
     stem = name.removesuffix(mark) if mark else name
-    shown = GREEK.get(stem, stem)
-    text = f"<mi>{escape(shown)}</mi>"
+    letter = GREEK.get(stem, stem)
+    text = f"<mi>{escape(letter)}</mi>"
     if mark:
         text = f"<mover>{text}<mo>{ACCENTS[mark]}</mo></mover>"
     if token["accent"]:

@@ -121,10 +121,10 @@ def with_formulas(text: str) -> str:
     match = DOCSTRING.search(text)
     if match is None:
         return text
-    shown = f'<div class="method">\n{article(match[1])}\n</div>'
+    formula = f'<div class="method">\n{article(match[1])}\n</div>'
     code = "\n".join(f"    {line}".rstrip() for line in match[1].splitlines())
     folded = f'??? note "As it stands in the code"\n\n    ```text\n{code}\n    ```'
-    page = text.replace(match[0], f"## Method\n\n{shown}\n\n{folded}")
+    page = text.replace(match[0], f"## Method\n\n{formula}\n\n{folded}")
     return LONG_CELL.sub(fold, page)
 
 

@@ -69,11 +69,11 @@ def without_dead_links(text: str, page: Path, known: set[str]) -> str:
     """The page with the links that leave the tree as text: to folders and files of the code."""
 
     def mend(match: re.Match[str]) -> str:
-        picture, shown, target = match.groups()
+        picture, label, target = match.groups()
         path = target.partition("#")[0]
         if not path or ":" in path or inside(page.parent / path) in known:
             return match[0]
-        return match[0] if picture else f"{shown} (`{inside(page.parent / path)}`)"
+        return match[0] if picture else f"{label} (`{inside(page.parent / path)}`)"
 
     parts = FENCE.split(text)
     return "".join(p if p.startswith("```") else LINK.sub(mend, p) for p in parts)

@@ -24,6 +24,7 @@ SHAPES: Mapping[str, type] = {
     "evaluation": dict,
     "evaluations": dict,
     "parts": dict,
+    "set": dict,
     "steps": int,
 }
 SUMMARY = "summary.json"  # of a run, or a part of one, that has ended
@@ -125,7 +126,7 @@ def is_run(folder: Path) -> bool:
 
 def is_step(record: Mapping[str, Any]) -> bool:
     """Whether a line of metrics.jsonl has the metrics of a step, and not an evaluation or a change."""
-    return bool(record.keys() - {"step", "evaluation", "evaluations", "changed"})
+    return bool(record.keys() - {"step", "evaluation", "evaluations", "changed", "set"})
 
 
 def records(path: Path) -> list[dict[str, Any]]:

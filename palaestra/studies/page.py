@@ -59,13 +59,13 @@ def origin(ctx: Any) -> dict[str, str]:
     """
     config = read_config(ctx.folder) if ctx.out is not None else {}
     problem = next((str(config[n]) for n in ("test_data", *PROBLEM) if config.get(n)), "")
-    said = {
+    facts = {
         "model": ctx.model("policy").name,
         "start": ctx.model("base").name if "base" in ctx.models else "",
         "measured on": problem,
         "training": training_remark(ctx),
     }
-    return {k: x for k, x in said.items() if x}
+    return {k: x for k, x in facts.items() if x}
 
 
 def write_study(folder: Path, report: StudyReport) -> None:

@@ -14,6 +14,7 @@ from .clinical import (
     ClinicalTasks as ClinicalTasks,
 )
 from .documents import (
+    SeedDocuments as SeedDocuments,
     whole_documents as whole_documents,
 )
 from .files import (

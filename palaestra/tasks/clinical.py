@@ -146,7 +146,7 @@ class ClinicalRecord:
 
     @property
     def abnormal(self) -> tuple[str, ...]:
-        return tuple(name for name, shown in self.findings.items() if shown == ABNORMAL)
+        return tuple(name for name, status in self.findings.items() if status == ABNORMAL)
 
 
 @dataclass(frozen=True)
@@ -403,14 +403,14 @@ class ClinicalTasks:
 
 def record_task(record: ClinicalRecord, task_id: str, domain: str) -> Task:
     """A record as a task: what is known is its prompt, the class its answer."""
-    shown = ", ".join(f"{name} {x}" for name, x in record.known.items()) or "A record."
+    known = ", ".join(f"{name} {x}" for name, x in record.known.items()) or "A record."
     meta: dict[str, Any] = {"findings": dict(record.findings), "abnormal": record.abnormal}
     if record.ordered is not None:
         meta["ordered"] = record.ordered
     meta["measured"] = dict(record.measured)
     return Task(
         id=task_id,
-        prompt=(Message(role="user", content=shown),),
+        prompt=(Message(role="user", content=known),),
         answer=record.label,
         meta=meta,
         domain=domain,

@@ -80,13 +80,13 @@ class Column:
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """How rows are read. `told` says what was recognised; empty: all columns have the names that
+    """How rows are read. `remark` says which columns were recognised; empty: all columns have the names that
     they are read by, or were given. `parsed`: columns whose text holds messages.
     """
 
     columns: tuple[Column, ...] = ()
     function: str = ""
-    told: str = ""
+    remark: str = ""
     parsed: tuple[str, ...] = ()
 
     @property
@@ -98,7 +98,7 @@ class ColumnMap:
         documents = (
             "documents are imitated whole, without the chat template" if self._document else ""
         )
-        return tuple(filter(None, (self.told, text if names else "", documents)))
+        return tuple(filter(None, (self.remark, text if names else "", documents)))
 
     @property
     def _document(self) -> bool:
@@ -205,8 +205,8 @@ def column_of_molecules(first: Sequence[Record], given: Sequence[Column]) -> str
     """The column of SMILES in a table of molecules: records without a prompt and nothing recorded."""
     names = list(dict.fromkeys(str(k) for row in first for k in row))
     own = next((str(c) for c in given if c.use == "smiles"), "")
-    said = {n.strip().casefold() for n in names} | {c.use for c in given}
-    return "" if said & IN_WORDS else molecules.column_of_molecules(names, own)
+    taken = {n.strip().casefold() for n in names} | {c.use for c in given}
+    return "" if taken & IN_WORDS else molecules.column_of_molecules(names, own)
 
 
 def molecule_rows(
@@ -219,7 +219,7 @@ def molecule_rows(
     split = next((str(c) for c in given if c.use == "split"), "split")
     table = molecules.molecule_table(records, column, asked, split)
     others = tuple(c for c in given if c.use not in ("answer", "smiles", "split"))
-    return table, ColumnMap(columns=others, told=table.notes)
+    return table, ColumnMap(columns=others, remark=table.notes)
 
 
 def sample(records: Iterable[Record]) -> list[Record]:
@@ -323,7 +323,7 @@ def recognise(
     return ColumnMap(
         columns=columns,
         parsed=parsed_columns(first, columns),
-        told=f"read {columns_text}; --columns changes it" if columns_text else "",
+        remark=f"read {columns_text}; --columns changes it" if columns_text else "",
     )
 
 
@@ -405,8 +405,8 @@ class FirstRows:
         """Of the answer, or of what is recorded in its place."""
         if "answer" in self.uses:
             return []
-        if judged := self.judged_talk():
-            return judged
+        if talk_columns := self.judged_talk():
+            return talk_columns
         if column := self.final(needed):
             return column
         recorded = self.uses & {"demonstration", "chosen", "messages", DOCUMENT}

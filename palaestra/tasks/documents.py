@@ -20,6 +20,7 @@ from palaestra.errors import UserError
 from palaestra.services.index import UNSPACED
 from palaestra.tasks.records import BOM, Records, decode_text
 from palaestra.tasks.sources import SAVED_FILES, SUFFIXES, open_records, read_file, suffixes_of
+from palaestra.types import Message, Task, stage
 
 Passage: TypeAlias = tuple[str, str]  # id, text
 
@@ -32,6 +33,22 @@ BLOCKS = {"p", "div", "li", "tr", "br", "h1", "h2", "h3", "h4", "h5", "h6", "pre
 HIDDEN = {"script", "style", "template", "noscript"}
 PIECE = re.compile(rf"(?:[{UNSPACED}]|[^\s{UNSPACED}]+) ?")  # a word, and the space behind it
 BLANK_LINE = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
+
+
+@stage
+class SeedDocuments:
+    """A task for each document, which names it and asks nothing yet: questions are written about it."""
+
+    names: tuple[str, ...]
+    name: str = "documents"
+
+    @property
+    def size(self) -> int:
+        return len(self.names)
+
+    def task(self, split: str, index: int) -> Task:
+        name = self.names[index % len(self.names)]
+        return Task(id=name, prompt=(Message(role="user", content=name),), answer=name)
 
 
 def read_documents(given: str, words: int = WORDS) -> tuple[Passage, ...]:

@@ -39,6 +39,7 @@ from palaestra.tasks.conversations import (
     read_text,
     shown_part,
 )
+from palaestra.tasks.cuts import Cut, shorten
 from palaestra.tasks.domains import DomainTasks, domain_tasks
 from palaestra.tasks.molecules import check_same_cut
 from palaestra.tasks.omissions import RecordFaults, most_omissions
@@ -68,7 +69,8 @@ LONGEST = 4_000_000  # characters of a prompt: a million tokens of English
 class FileTasks:
     """Problems from files, folders or a data set of the hub. `answers=False`: records need no
     answer; `columns`: what is read as what; `skip`: how many records may be left out that are at
-    fault; `longest`: tokens of the prompts that a run uses, 0 = any; `omissions`: numbers of
+    fault; `longest`: tokens of the prompts that a run uses, 0 = any; `overlong`: whether a run
+    refuses, drops or cuts records that are too long; `cuts`: where they are cut; `omissions`: numbers of
     records that are no tasks, by split; `instruction`: what stands behind their prompts, see
     `Recipe`; `by_line`: whether a record is held out follows from its own prompt alone; `shown`:
     columns that a world shows beside the prompt, so that records which differ in one are different;
@@ -82,6 +84,11 @@ class FileTasks:
     columns: str = ""
     skip: str = ""
     longest: int = 0
+    overlong: str = field(default="", repr=False)
+    # by split and number of the record
+    cuts: Mapping[tuple[str, int], tuple[Cut, ...]] = field(
+        default_factory=dict[tuple[str, int], "tuple[Cut, ...]"], repr=False, hash=False
+    )
     omissions: tuple[tuple[str, int], ...] = ()
     instruction: str = ""
     by_line: bool = False
@@ -150,8 +157,10 @@ class FileTasks:
             raise IndexError(
                 f"{self.path} has {len(part.rows_N)} {split} tasks, there is no number {index}"
             )
-        task = task_of(part.records, int(part.rows_N[index]), answers=self.answers)
-        return ask_for_form(task, self.instruction) if self.instruction else task
+        row = int(part.rows_N[index])
+        task = task_of(part.records, row, answers=self.answers)
+        task = ask_for_form(task, self.instruction) if self.instruction else task
+        return shorten(task, self.cuts[split, row]) if (split, row) in self.cuts else task
 
     def rows(self, split: str) -> np.ndarray:
         """The numbers of a split's records in their file."""
@@ -174,6 +183,14 @@ class FileTasks:
         parts = self.splits()
         rows = [(split, int(parts[split].rows_N[i])) for split, i in tasks]
         return replace(self, omissions=(*self.omissions, *rows))
+
+    def with_cuts(self, cuts: Mapping[tuple[str, int], tuple[Cut, ...]]) -> FileTasks:
+        """These problems with further cuts of some, which are named by split and index."""
+        parts, whole = self.splits(), dict(self.cuts)
+        for (split, i), more in cuts.items():
+            row = split, int(parts[split].rows_N[i])
+            whole[row] = (*whole.get(row, ()), *more)
+        return replace(self, cuts=whole)
 
     def splits(self) -> Mapping[str, SplitRecords]:
         """The records of each split, less the omissions."""
@@ -311,8 +328,8 @@ def scan(
             continue
         rows.append(i)
         beside = (str(task.meta.get(column, "")) for column in shown)
-        said = (x for m in task.prompt for x in (m.role, m.content, *digests((m,))))
-        prompts.append(seed_of(("prompt", *said, *beside)))
+        words = (x for m in task.prompt for x in (m.role, m.content, *digests((m,))))
+        prompts.append(seed_of(("prompt", *words, *beside)))
         pictures.append(seed_of(("pictures", *d)) if (d := digests(task.prompt)) else prompts[-1])
         ids.append(seed_of((task.id,)))
         splits.append(split)
@@ -343,8 +360,8 @@ def scan(
             lambda i: task_of(converted, rows[i], answers=answers),
         ),
     )
-    said = (choices, bool(answered[0]), notes, tuple(faults.reasons))
-    return Scan(converted, row_N, prompt_N, picture_N, split_N, *said)
+    findings = (choices, bool(answered[0]), notes, tuple(faults.reasons))
+    return Scan(converted, row_N, prompt_N, picture_N, split_N, *findings)
 
 
 def _check_unique(records: Converted, id_N: np.ndarray, row_N: np.ndarray) -> None:

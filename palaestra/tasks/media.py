@@ -67,14 +67,14 @@ class MediaControl:
         return replace(task, prompt=prompt)
 
     def _message(self, message: Message, task: Task, media: Iterator[Picture]) -> Message:
-        shown, content = message.pictures, message.content
-        if shown and self.media == "removed":
-            shown, content = (), content.replace(PICTURE_MARK, "").lstrip()
-        elif shown and self.media == "swapped":
-            shown = tuple(next(media) for _ in shown)
+        pictures, content = message.pictures, message.content
+        if pictures and self.media == "removed":
+            pictures, content = (), content.replace(PICTURE_MARK, "").lstrip()
+        elif pictures and self.media == "swapped":
+            pictures = tuple(next(media) for _ in pictures)
         if not self.question and message.role == "user":
-            content = _without_question(content, task, len(shown))
-        return replace(message, content=content, pictures=shown)
+            content = _without_question(content, task, len(pictures))
+        return replace(message, content=content, pictures=pictures)
 
 
 @stage

@@ -220,8 +220,8 @@ def molecule_table(
 @lru_cache(maxsize=8)
 def _read_table(key: TableKey) -> MoleculeTable:
     need_rdkit()
-    found, n_salts, gone = _valid_rows(key)
-    values, n_double = _one_each(found, gone)
+    valid_rows, n_salts, gone = _valid_rows(key)
+    values, n_double = _one_each(valid_rows, gone)
     if not values:
         raise UserError(
             f"{key.path}: no molecule is left: {_describe(gone, n_double, n_salts)}; mend the table, or "
@@ -241,7 +241,7 @@ def _read_table(key: TableKey) -> MoleculeTable:
     notes = (
         f"read {key.smiles} as molecules and {key.asked} as the property ({', '.join(labels)}); --columns "
         f"changes it; {len(rows)} molecules, {held} held out{made}"
-        + (f"; {told}" if (told := _describe(gone, n_double, n_salts)) else "")
+        + (f"; {left_out}" if (left_out := _describe(gone, n_double, n_salts)) else "")
     )
     return MoleculeTable(key.records, rows, tuple(values[s][0] for s in names), notes, cut)
 
@@ -289,10 +289,10 @@ def _one_each(
 
 
 def _describe(gone: Mapping[str, int], n_double: int, n_salts: int) -> str:
-    told = [f"{n} {why}" for why, n in gone.items()]
+    reasons = [f"{n} {why}" for why, n in gone.items()]
     return "; ".join(
         [
-            *([f"left out: {', '.join(told)}"] if told else []),
+            *([f"left out: {', '.join(reasons)}"] if reasons else []),
             *([f"{n_double} rows repeat a molecule"] if n_double else []),
             *([f"of {n_salts} salts and mixtures the largest part stays"] if n_salts else []),
         ]

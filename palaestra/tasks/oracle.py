@@ -114,14 +114,14 @@ async def demonstrations_paid_less(
     answer alone, so that what is imitated would be called wrong; "" where there is none.
     """
     first, asker = _first_tasks(tasks, n), Asker(judge, ctx, encode)
-    shown, less, example = 0, 0, ""
+    tried, less, example = 0, 0, ""
     for task in first:
         paid = task.meta.get(RECORDED)
         bare = put(tasks, task, judge) if task.answer is not None else None
         if not isinstance(paid, str) or bare is None:
             continue
         worked, alone = await asker(task, (paid, bare))
-        shown += 1
+        tried += 1
         if worked is not None and alone is not None and worked < alone:
             less += 1
             example = (
@@ -130,7 +130,7 @@ async def demonstrations_paid_less(
     if not less:
         return ""
     return (
-        f"{less} of {shown} demonstrations that were tried are paid less than their answer alone, "
+        f"{less} of {tried} demonstrations that were tried are paid less than their answer alone, "
         f"e.g. {example}; what is imitated is no right answer by this reward"
     )
 
@@ -155,9 +155,9 @@ class Asker:
             raise fatal
         scores = [score_of(r) for r in rewards]
         with_words = [x for x, t in zip(scores, texts, strict=True) if t.strip()]
-        judged = any(x is not None for x in with_words)
-        self.any_score = self.any_score or judged
-        down = not judged and any(f.cause not in UNREADABLE for f in faults)
+        has_score = any(x is not None for x in with_words)
+        self.any_score = self.any_score or has_score
+        down = not has_score and any(f.cause not in UNREADABLE for f in faults)
         self.in_a_row = self.in_a_row + 1 if down else 0
         self.asked, self.faults = self.asked + len(texts), [*self.faults, *faults]
         if self.in_a_row == OUTAGE:

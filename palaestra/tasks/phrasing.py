@@ -61,8 +61,8 @@ def ask_for_form(task: Task, instruction: str) -> Task:
     text = "\n".join(m.content for m in task.prompt)
     if instruction in text or any(mark in text for mark in FORM_MARK.findall(instruction)):
         return task
-    told = rephrase(task, f"{asked.content.rstrip()}\n\n{instruction}")
-    return replace(told, instruction=instruction)
+    rephrased = rephrase(task, f"{asked.content.rstrip()}\n\n{instruction}")
+    return replace(rephrased, instruction=instruction)
 
 
 def add_hint(task: Task, steps: Sequence[str]) -> Task:
@@ -85,8 +85,8 @@ def add_summary(task: Task, notes: Sequence[str]) -> Task:
 
 def add_examples(task: Task, solved: Sequence[tuple[Task, str]]) -> Task:
     """The question after worked ones."""
-    shown = [f"example:\n{question_text(t)}\n{answer}" for t, answer in solved]
-    return rephrase(task, "\n".join([*shown, "now:", question_text(task)])) if solved else task
+    examples = [f"example:\n{question_text(t)}\n{answer}" for t, answer in solved]
+    return rephrase(task, "\n".join([*examples, "now:", question_text(task)])) if solved else task
 
 
 STOP = "###STOP###"  # with which a simulated user ends a talk

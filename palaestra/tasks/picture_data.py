@@ -332,17 +332,17 @@ def place_pictures(prompt: Sequence[Message], record: Record, where: str) -> tup
     if first is None:
         raise UserError(f"{where}: there is no message of the user for its pictures")
     content = PICTURE_MARK * len(before) + placed[first].content
-    shown = replace(placed[first], content=content, pictures=(*before, *placed[first].pictures))
-    return (*placed[:first], shown, *placed[first + 1 :])
+    message = replace(placed[first], content=content, pictures=(*before, *placed[first].pictures))
+    return (*placed[:first], message, *placed[first + 1 :])
 
 
 def _placed(message: Message, in_text: Mapping[str, Iterator[tuple[Picture, ...]]]) -> Message:
     """The message with the next media in the place of each mark."""
     marks = re.compile("|".join(map(re.escape, in_text)))
-    shown = [next(in_text[m[0]]) for m in marks.finditer(message.content)]
-    each = iter(shown)
+    placed = [next(in_text[m[0]]) for m in marks.finditer(message.content)]
+    each = iter(placed)
     content = marks.sub(lambda _: PICTURE_MARK * len(next(each)), message.content)
-    pictures = tuple(p for some in shown for p in some)
+    pictures = tuple(p for some in placed for p in some)
     return replace(message, content=content, pictures=pictures) if pictures else message
 
 

@@ -57,10 +57,10 @@ def state_text(state: Any, hide: Sequence[str] = (), digits: int = 2) -> str:
     """
     if isinstance(state, str):
         return state
-    shown = state
+    visible = state
     for path in hide:
-        shown = _without(shown, path.split("."))
-    return json.dumps(_rounded(shown, digits), ensure_ascii=False, separators=(",", ":"))
+        visible = _without(visible, path.split("."))
+    return json.dumps(_rounded(visible, digits), ensure_ascii=False, separators=(",", ":"))
 
 
 def _without(value: Any, path: Sequence[str]) -> Any:

@@ -54,7 +54,7 @@ class Progress:
         self.step, self.metrics = 0, dict[str, Any]()
         self.course: list[float] = []
         self.ends: deque[float] = deque(maxlen=PACE_WINDOW + 1)
-        self.begin, self.spoken, self.shown = clock(), -math.inf, 0
+        self.begin, self.spoken, self.shown_step = clock(), -math.inf, 0
         self.console = Console(file=drawing(self.stream))
         self.live: Live | None = None
         if is_live(self.console):
@@ -91,7 +91,7 @@ class Progress:
         """Leaves the last state standing. May be called twice."""
         if self.live is not None:
             self.live.stop()
-        elif self.shown < self.step:
+        elif self.shown_step < self.step:
             self._say()
 
     def _is_due(self) -> bool:
@@ -99,7 +99,7 @@ class Progress:
         return self.ends[-1] - self.spoken >= wait
 
     def _say(self) -> None:
-        self.spoken, self.shown = self.clock(), self.step
+        self.spoken, self.shown_step = self.clock(), self.step
         pieces = (self._count(), *self._judged(), *self._behaviour(), *self._pace())
         print(GAP.join(pieces).plain, file=self.stream, flush=True)
 
@@ -180,12 +180,12 @@ class Progress:
         # each block stands below the steps it is the mean of
         reached = max(1, width * self.step // total)
         course = Text(sparkline(self.course, reached), ACCENT)
-        judged = self._judged() if self.metrics else [Text("waiting for the first step", "dim")]
+        rewards = self._judged() if self.metrics else [Text("waiting for the first step", "dim")]
         grid = Table.grid(
             Column(no_wrap=True), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0)
         )
         grid.add_row(self._count(), bar, GAP.join(self._pace()))
-        grid.add_row(GAP.join(judged), course, GAP.join(self._behaviour()))
+        grid.add_row(GAP.join(rewards), course, GAP.join(self._behaviour()))
         return grid
 
 

@@ -108,11 +108,11 @@ def descriptions() -> dict[str, tuple[str, ...]]:
         if damage:
             plans[" ".join((*damage, "photo to photo"))] = mended
         for style in orders(STYLES):
-            said = tuple(w for w in STYLES if w in style)
-            plans[" ".join((*damage, "photo to", *style, "name"))] = (*mended, "name", *said)
+            styles = tuple(w for w in STYLES if w in style)
+            plans[" ".join((*damage, "photo to", *style, "name"))] = (*mended, "name", *styles)
     for style in orders(STYLES):
-        said = tuple(w for w in STYLES if w in style)
-        plans[" ".join(("coded word to", *style, "word"))] = ("decode", *said)
+        styles = tuple(w for w in STYLES if w in style)
+        plans[" ".join(("coded word to", *style, "word"))] = ("decode", *styles)
     return plans
 
 

@@ -123,11 +123,11 @@ class House:
     def step(self, state: HouseState, acts: tuple[Act, ...], key: Key) -> Frame:
         action = " ".join(acts[0].text.split()).lower().removesuffix(".")
         after = apply_house_action(state, action)
-        told = "no" if after is None else "yes"
+        answer = "no" if after is None else "yes"
         new = state if after is None else after
         paid = new.score - state.score
         new = replace(new, executed=(*state.executed, after is not None))
-        say = (Message(role="tool", content=f"{told}, {new}"),)
+        say = (Message(role="tool", content=f"{answer}, {new}"),)
         return self._frame(new, say, paid)
 
     def oracle(self, state: HouseState) -> str:

@@ -93,8 +93,8 @@ class Intents:
 
     def check(self, text: str, task: Task) -> Mapping[str, float]:
         """1 for the right letter between the tags of the answer."""
-        said = text.partition("<answer>")[2].partition("</answer>")
-        right = float(bool(said[1]) and said[0].strip() == task.answer)
+        answer = text.partition("<answer>")[2].partition("</answer>")
+        right = float(bool(answer[1]) and answer[0].strip() == task.answer)
         return {"total": right, "solved": right}
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:

@@ -45,8 +45,8 @@ class CompareAnswers:
 
     def task(self, split: str, index: int) -> Task:
         task, right, wrong = pair_of(self.source, split, index // 2)
-        shown = (right, wrong, 1) if index % 2 == 0 else (wrong, right, 2)
-        return place_task(formats.comparison_task(task, *shown), self.name, split, index)
+        options = (right, wrong, 1) if index % 2 == 0 else (wrong, right, 2)
+        return place_task(formats.comparison_task(task, *options), self.name, split, index)
 
     def check(self, text: str, task: Task) -> float:
         return exact_match(text, task)
@@ -72,8 +72,8 @@ class Grade:
 
     def task(self, split: str, index: int) -> Task:
         task, right, wrong = pair_of(self.source, split, index // 2)
-        shown = (right, True) if index % 2 == 0 else (wrong, False)
-        return place_task(formats.judging_task(task, *shown), self.name, split, index)
+        statement = (right, True) if index % 2 == 0 else (wrong, False)
+        return place_task(formats.judging_task(task, *statement), self.name, split, index)
 
     def check(self, text: str, task: Task) -> float:
         return exact_match(text, task)

@@ -96,9 +96,9 @@ class Kitchens:
         k = int(rng.integers(1, len(STEPS)))
         floor = FLOOR if level == 1 else FLOORS[int(rng.integers(len(FLOORS)))]
         places = dict(zip(STEPS, cells, strict=True))
-        shown = [recipe[i * k // FRAMES] for i in range(FRAMES)] + [recipe[k - 1]]
+        states = [recipe[i * k // FRAMES] for i in range(FRAMES)] + [recipe[k - 1]]
         frames = tuple(
-            draw_kitchen(places, at, floor, rng, NOISE if level > 1 else 0) for at in shown
+            draw_kitchen(places, at, floor, rng, NOISE if level > 1 else 0) for at in states
         )
         drawn = tuple(list(STEPS)[int(i)] for i in rng.permutation(len(STEPS)))
         options = drawn if self.mixed else tuple(STEPS)

@@ -86,8 +86,8 @@ class Bool(Stepwise):
         return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
-        text, (shown, value) = "", self._leaf(rng)
-        text, values, steps = shown, [], []
+        text, (expression, value) = "", self._leaf(rng)
+        text, values, steps = expression, [], []
         for _ in range(self.d):
             op, (leaf, known), left = (
                 str(rng.choice(list(TABLE))),
@@ -95,11 +95,11 @@ class Bool(Stepwise):
                 rng.random() < 0.5,
             )
             result = bool(TABLE[op](value, known))
-            a, b = (leaf, shown) if left else (shown, leaf)
+            a, b = (leaf, expression) if left else (expression, leaf)
             steps.append(f"{a}{op}{b}={'FT'[result]}")
             text = f"({leaf}{op}{text})" if left else f"({text}{op}{leaf})"
-            value, shown = result, "FT"[result]
-            values.append(shown)
+            value, expression = result, "FT"[result]
+            values.append(expression)
         return question_task(
             self.name, text, "".join(reversed(values)), {"steps": tuple(steps), "d": self.d}
         )

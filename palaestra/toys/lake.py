@@ -52,8 +52,8 @@ class LakeState:
 
     def __str__(self) -> str:
         things = {self.names["goal"]: self.goal, self.names["hole"]: self.hole}
-        shown = (f"{name}{square_name(things[name])}" for name in sorted(things))
-        return " ".join((square_name(self.at), *shown))
+        things_text = (f"{name}{square_name(things[name])}" for name in sorted(things))
+        return " ".join((square_name(self.at), *things_text))
 
 
 def square_name(cell: Square) -> str:
@@ -129,8 +129,8 @@ class Lake:
         if state.result or len(state.steps) >= self.turns:
             pay = {("policy", ""): float(state.result == "won")}
             status = "finished" if state.result else "truncated:turns"
-            facts, shown = lake_facts(state), str(state)
-            return Frame(state=state, pay=pay, facts=facts, state_key=shown, status=status)
+            facts, state_text = lake_facts(state), str(state)
+            return Frame(state=state, pay=pay, facts=facts, state_key=state_text, status=status)
         return self._ask(state, (Message(role="tool", content=str(state)),))
 
     def oracle(self, state: LakeState) -> str:

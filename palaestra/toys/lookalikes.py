@@ -45,16 +45,16 @@ class LookalikeTasks:
     def _draw(self, rng: np.random.Generator, identity: str) -> Task:
         alike = int(rng.integers(2, self.objects + 1))
         kind, other = (KINDS[int(i)] for i in rng.permutation(len(KINDS))[:2])
-        found = list[tuple[str, ...]]()
-        while len(found) < self.objects:
-            own = kind if len(found) < alike else other
+        looks = list[tuple[str, ...]]()
+        while len(looks) < self.objects:
+            own = kind if len(looks) < alike else other
             values = (own, *(str(rng.choice(v)) for v in (COLOURS, SIZES, PLACES)))
-            if values not in found:
-                found.append(values)
+            if values not in looks:
+                looks.append(values)
         order = rng.permutation(self.objects).tolist()
-        names = [f"{found[i][0]}{n + 1}" for n, i in enumerate(order)]
+        names = [f"{looks[i][0]}{n + 1}" for n, i in enumerate(order)]
         objects = tuple(
-            {"name": name, **dict(zip(("kind", "colour", "size", "place"), found[i], strict=True))}
+            {"name": name, **dict(zip(("kind", "colour", "size", "place"), looks[i], strict=True))}
             for name, i in zip(names, order, strict=True)
         )
         meta = {"objects": objects, "wanted": names[order.index(0)], "bring_to": GOAL}

@@ -40,9 +40,9 @@ class Opinions:
     def _draw(self, rng: np.random.Generator) -> Task:
         a, b = (int(x) for x in rng.integers(0, 100, 2))
         p = 1 / (1 + math.exp(-(a - b) / self.width))
-        said = tuple(YES if rng.random() < p else NO for _ in range(self.annotators))
-        answer = max((YES, NO), key=lambda label: (said.count(label), label == said[0]))
-        return question_task(self.name, f"{a} of {b}: much?", answer, {"annotations": said})
+        labels = tuple(YES if rng.random() < p else NO for _ in range(self.annotators))
+        answer = max((YES, NO), key=lambda label: (labels.count(label), label == labels[0]))
+        return question_task(self.name, f"{a} of {b}: much?", answer, {"annotations": labels})
 
     def check(self, text: str, task: Task) -> float:
         """1 for the majority's answer, else 0."""

@@ -71,7 +71,7 @@ class Plans(Stepwise):
         if not any(x in CONSTANTS for x in operands):
             operands[0] = CONSTANTS[int(rng.integers(len(CONSTANTS)))]
         ops = [str(x) for x in rng.choice(list("+-*"), n - 1)]
-        said, steps, values = [f"{names[0]}={operands[0]}"], list[str](), list[int]()
+        equations, steps, values = [f"{names[0]}={operands[0]}"], list[str](), list[int]()
         for i, (name, x) in enumerate(zip(names, operands, strict=True)):
             known = constants()[x] if x in CONSTANTS else int(x)
             if not i:
@@ -80,7 +80,7 @@ class Plans(Stepwise):
                 continue
             value = apply(values[-1], op := ops[i - 1], known, MODULO)
             looked = f"{values[-1]}{op}{x}=" if x in CONSTANTS else ""
-            said.append(f"{name}={names[i - 1]}{op}{x}")
+            equations.append(f"{name}={names[i - 1]}{op}{x}")
             steps.append(f"{name}={looked}{values[-1]}{op}{known}={value}")
             values.append(value)
         used = sorted({x for x in operands if x in CONSTANTS})
@@ -91,8 +91,8 @@ class Plans(Stepwise):
             "difficulty": n,
             "steps": tuple(steps),
         }
-        shown = ",".join(said[int(i)] for i in rng.permutation(n))
-        return question_task(self.name, f"{shown}:{names[-1]}", str(values[-1]), meta)
+        question = ",".join(equations[int(i)] for i in rng.permutation(n))
+        return question_task(self.name, f"{question}:{names[-1]}", str(values[-1]), meta)
 
     def _operand(self, rng: np.random.Generator) -> str:
         letter = CONSTANTS[int(rng.integers(len(CONSTANTS)))]

@@ -80,21 +80,21 @@ def write_query(kind: str, way: str, who: str, beside: str, other: str) -> tuple
     """
     right, added = f"{way} of {who}", OTHER_WORD[way]
     if kind == "words":
-        said = f"{added} of {who}"
-        return f"{said}?", {
+        question = f"{added} of {who}"
+        return f"{question}?", {
             "expansion": f"{added} {right}",
-            "concise": said,
-            "neutral": f"who is {said}",
+            "concise": question,
+            "neutral": f"who is {question}",
         }
     if kind == "long":
-        said = f"{right}, not {beside} of {other}"
-        return f"{said}?", {
-            "expansion": f"{added} {said}",
+        question = f"{right}, not {beside} of {other}"
+        return f"{question}?", {
+            "expansion": f"{added} {question}",
             "concise": right,
-            "neutral": f"who is {said}",
+            "neutral": f"who is {question}",
         }
-    said = f"{other} is {right}"
-    return f"{other}, sure: {said}?", {
+    question = f"{other} is {right}"
+    return f"{other}, sure: {question}?", {
         "expansion": f"{other}, sure: {other} is {added} {right}",
         "concise": f"{other} {other} {right}",
         "neutral": right,

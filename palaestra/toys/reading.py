@@ -56,8 +56,8 @@ def read_facts(request: ChatRequest) -> str:
     """
     passages, _, question = request.messages[-1].content.rpartition("Question:")
     facts: Sequence[tuple[str, str, str]] = FACT.findall(passages)
-    said: list[str] = []
+    answers: list[str] = []
     for way, who in ASKED.findall(question):
         match = next((f for f in facts if f[0] == way and who in f[1:]), None)
-        said.append(UNKNOWN if match is None else match[2] if match[1] == who else match[1])
-    return ", ".join(said)
+        answers.append(UNKNOWN if match is None else match[2] if match[1] == who else match[1])
+    return ", ".join(answers)

@@ -108,13 +108,13 @@ class Relations:
             f"Which relation does {query[0]} have to {query[1]}? Answer with one of "
             f"{', '.join(self.labels)}."
         )
-        told = (
+        rules = (
             ["x.y=z: who has x to something that has y to a third, has z to it.", *lines]
             if lines
             else []
         )
         graph = "\n".join(f"{x} {r} {y}" for x, r, y in edges)
-        return "\n".join([f"Relations: {MEANINGS[self.calculus]}.", *told, graph, ask])
+        return "\n".join([f"Relations: {MEANINGS[self.calculus]}.", *rules, graph, ask])
 
     def _line(self, first: int, second: int) -> str:
         """The composition of two sets as a line."""
@@ -174,11 +174,11 @@ def paths_of(edges: Iterable[tuple[int, str, int]], query: tuple[int, int]) -> l
     """Paths without a common edge between the two of a query, as relations: the shortest one first, the
     others from the edges that are left.
     """
-    left, found = [(x, r, y) for x, r, y in edges], list[list[str]]()
+    left, paths = [(x, r, y) for x, r, y in edges], list[list[str]]()
     while path := shortest_path(left, query):
-        found.append([e[1] for e in path])
+        paths.append([e[1] for e in path])
         left = [e for e in left if e not in path]
-    return found
+    return paths
 
 
 def shortest_path(
@@ -262,12 +262,12 @@ def answers_of(name: CalculusName, k: int, b: int) -> Mapping[int, list[tuple[in
     if b == 1:
         return {members(v)[0]: [(v,)] for v in values if len(members(v)) == 1}
     some = [v for v in values if 1 < len(members(v)) < len(known.labels)]
-    found: dict[int, list[tuple[int, ...]]] = {}
+    sets_by_answer: dict[int, list[tuple[int, ...]]] = {}
     for sets in combinations(some, b):
         common = members(intersection(known, sets))
         if len(common) == 1:
-            found.setdefault(common[0], []).append(sets)
-    return found
+            sets_by_answer.setdefault(common[0], []).append(sets)
+    return sets_by_answer
 
 
 def intersection(known: Calculus, sets: Iterable[int]) -> int:

@@ -117,8 +117,8 @@ class Scenes:
     def _task(self, identity: str, rng: np.random.Generator, figures: Mapping[str, Figure]) -> Task:
         kind = self.asks if self.asks != "all" else KINDS[int(rng.integers(len(KINDS)))]
         question, right, wrong, about = ask_scene(kind, figures, rng)
-        shown = draw_scene(tuple(figures.values()))
-        message = Message(role="user", content=f"{PICTURE_MARK}{question}", pictures=(shown,))
+        picture = draw_scene(tuple(figures.values()))
+        message = Message(role="user", content=f"{PICTURE_MARK}{question}", pictures=(picture,))
         meta = {
             "chosen": right,
             "rejected": wrong,

@@ -157,10 +157,10 @@ class Screen:
         actions[0] = "click" if rng.random() < self.clicks else others[int(rng.integers(4))]
         cells = [cells[int(i)] for i in order]
         asked = f"{self.asks} {colours[0]}"
-        shown = draw_screen(tuple(zip(colours, cells, actions, strict=True)), THEMES[self.theme])
+        picture = draw_screen(tuple(zip(colours, cells, actions, strict=True)), THEMES[self.theme])
         message = Message(role="user", content=asked)
         if not self.blind:
-            message = Message(role="user", content=f"{PICTURE_MARK}{asked}", pictures=(shown,))
+            message = Message(role="user", content=f"{PICTURE_MARK}{asked}", pictures=(picture,))
         name, cell, action = f"{cell_name(cells[0])} {actions[0]}", cells[0], actions[0]
         meta = {"action": action, "box": box_of(cell), "cell": cell, "scale": SCALE, "name": name}
         answer = name if self.asks == "find" else write_action(action, cell)

@@ -55,10 +55,10 @@ class TasteTalks:
         prompt, known = [Message(role="user", content="hi")], list[str]()
         for _ in range(int(rng.integers(4))):
             what = TASTES[int(rng.integers(6))]
-            said = answer(tastes, what)
+            reply = answer(tastes, what)
             prompt.append(Message(role="assistant", content=f"ask {what}"))
-            prompt.append(Message(role="user", content=said))
-            known.append(what + str(int(said == "yes")))
+            prompt.append(Message(role="user", content=reply))
+            known.append(what + str(int(reply == "yes")))
         fits = bool(known) and rng.random() < 0.4
         item = known[-1] if fits else f"{TASTES[int(rng.integers(6))]}{int(rng.integers(2))}"
         talk: dict[str, Any] = {
@@ -103,8 +103,8 @@ class TasteUser:
         now = replace(state, questions=state.questions + 1)
         if now.questions >= self.turns:
             return Frame(state=now, pay={("policy", ""): -COST * now.questions})
-        said = answer(tastes, what if word == "ask" else "")
-        ask = Ask(seat="policy", say=(Message(role="user", content=said),))
+        reply = answer(tastes, what if word == "ask" else "")
+        ask = Ask(seat="policy", say=(Message(role="user", content=reply),))
         return Frame(state=now, asks=(ask,))
 
     def oracle(self, state: TasteState) -> str:

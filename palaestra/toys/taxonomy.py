@@ -182,25 +182,25 @@ def plain(line: str) -> str:
 
 def listed_lines(lines: Sequence[str]) -> list[str]:
     """The last run of lines with a bullet or a number."""
-    found = list[str]()
+    items = list[str]()
     for line in reversed(lines):
         if BULLET.match(line):
-            found.append(BULLET.sub("", line))
-        elif found:
+            items.append(BULLET.sub("", line))
+        elif items:
             break
-    return found[::-1]
+    return items[::-1]
 
 
-def gold_name(said: str, gold: Iterable[str]) -> str:
+def gold_name(name_given: str, gold: Iterable[str]) -> str:
     """The longest gold name that a text begins with, else the text."""
-    said = said.strip()
+    name_given = name_given.strip()
     for name in sorted(gold, key=len, reverse=True):
-        if re.match(rf"{re.escape(name)}(?!\.?\w)", said, re.IGNORECASE):
+        if re.match(rf"{re.escape(name)}(?!\.?\w)", name_given, re.IGNORECASE):
             return name
-    return said
+    return name_given
 
 
-def path_score(said: Sequence[str], gold: Sequence[str]) -> float:
+def path_score(path: Sequence[str], gold: Sequence[str]) -> float:
     """How much of a path is said: the harmonic mean of
 
         F1 over nodes, as sets          2 P R / (P + R)
@@ -208,11 +208,11 @@ def path_score(said: Sequence[str], gold: Sequence[str]) -> float:
 
     0 where either is 0. The denominator is our choice (arXiv:2511.05933 as the catalogue has it).
     """
-    both = len({*said} & {*gold})
-    common = common_subsequence(said, gold)
+    both = len({*path} & {*gold})
+    common = common_subsequence(path, gold)
     if not both or not common:
         return 0.0
-    precision, recall = both / len({*said}), both / len({*gold})
+    precision, recall = both / len({*path}), both / len({*gold})
     f1, order = 2 * precision * recall / (precision + recall), common / len(gold)
     return 2 * f1 * order / (f1 + order)
 

@@ -38,8 +38,10 @@ class Variants(Stepwise):
         others = (
             rng_of((stream_of(self), split, number)).permutation(chain.modulo - 1) + 1
         )  # how far off, all different
-        shown = str((int(theorem.answer) + int(others[variant - 1]) * (variant > 0)) % chain.modulo)
-        task = formats.judging_task(theorem, f"{ANSWER_PREFIX}{shown}", variant == 0)
-        steps = (*chain.steps(theorem), f"{theorem.answer} {shown}")
+        answer = str(
+            (int(theorem.answer) + int(others[variant - 1]) * (variant > 0)) % chain.modulo
+        )
+        task = formats.judging_task(theorem, f"{ANSWER_PREFIX}{answer}", variant == 0)
+        steps = (*chain.steps(theorem), f"{theorem.answer} {answer}")
         meta = {"theorem": f"{self.name}/{split}/{number}", "steps": steps}
         return replace(task, id=f"{self.name}/{split}/{index}", meta=meta, domain=self.name)

@@ -43,11 +43,11 @@ def read_order(
     Args:
         passages: (id, text) of each.
     """
-    said = strip_thinking(text)
-    lists = LISTED.findall(said)
-    longest = max(reversed(lists), key=lambda x: len(BRACKETED.findall(x)), default=said)
+    reply = strip_thinking(text)
+    lists = LISTED.findall(reply)
+    longest = max(reversed(lists), key=lambda x: len(BRACKETED.findall(x)), default=reply)
     named = list(map(int, BRACKETED.findall(longest)))
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in reply.splitlines() if line.strip()]
     if not named and lines:
         pieces = [plain_text(x) for x in lines[-1].split(">")]
         place = {plain_text(x): i for i, pair in enumerate(passages, 1) for x in reversed(pair)}

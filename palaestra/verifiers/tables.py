@@ -66,8 +66,10 @@ def f1_of(given: Sequence[str], answers: Sequence[str], positive: float | str) -
     pairs = [
         (label(a) == positive, label(y) == positive) for a, y in zip(given, answers, strict=True)
     ]
-    hits, said, there = (sum(x) for x in ([a and y for a, y in pairs], *zip(*pairs, strict=True)))
-    return 2 * hits / (said + there) if said + there else 0.0
+    hits, n_positive, there = (
+        sum(x) for x in ([a and y for a, y in pairs], *zip(*pairs, strict=True))
+    )
+    return 2 * hits / (n_positive + there) if n_positive + there else 0.0
 
 
 def f1(given: Sequence[str], answers: Sequence[str]) -> float:

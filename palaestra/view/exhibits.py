@@ -29,7 +29,7 @@ class Token:
 
     text: str
     look: str = ""
-    told: str = ""
+    title: str = ""
 
 
 # ---- which ones
@@ -94,7 +94,7 @@ def colour_tokens(raw: Sequence[Raw], scale: float) -> list[Token]:
     for mine, run in groupby(raw[:LONGEST], key=lambda t: t.mine):
         if mine:
             tokens += [
-                Token(text=t.text, look=_look(t, scale), told=_describe_token(t)) for t in run
+                Token(text=t.text, look=_look(t, scale), title=_describe_token(t)) for t in run
             ]
         else:
             tokens.append(Token(text="".join(t.text for t in run).strip(), look="other"))

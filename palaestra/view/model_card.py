@@ -79,7 +79,9 @@ def model_card(
         "checkpoint": checkpoint(step, last),
         "version": __version__,
         "weights": run.summary.get("weights_sha256") if alone else None,
-        "command": "" if run.summary.get("changed") else command(settings),
+        "command": ""
+        if run.summary.get("changed") or run.summary.get("set")
+        else command(settings),
         "own_files": has_own_files(settings),
     }
     return markdown.render("model_card.md", **page) + "\n"
@@ -98,7 +100,9 @@ def run_until(run: RunFolder, step: int) -> RunFolder:
     begun = not run.summary or end_of(run.summary, "before")
     return replace(
         run,
-        summary={k: run.summary[k] for k in ("seed", "caveat", "changed") if k in run.summary},
+        summary={
+            k: run.summary[k] for k in ("seed", "caveat", "changed", "set") if k in run.summary
+        },
         steps=[r for r in run.steps if r["step"] <= step],
         evaluations=[e for e in run.evaluations if e[0] == step or (e[0] == 0 and begun)],
     )

@@ -91,16 +91,16 @@ def _curve(
     from matplotlib.figure import Figure
 
     evaluations = sorted(evaluations, key=lambda e: e[0])
-    judged = (shown := main_metric(metrics)) == "reward"
-    steps, reward = series(metrics, "step", shown)
+    is_reward = (metric := main_metric(metrics)) == "reward"
+    steps, reward = series(metrics, "step", metric)
     near = bool(np.all(np.abs(reward) <= 1.5)) and all(abs(e.mean) <= 1.5 for _, e in evaluations)
-    shared = judged and near and of in ("accuracy", "reward")
+    shared = is_reward and near and of in ("accuracy", "reward")
     small = _small_panels(metrics)
     figure = Figure(figsize=size)
     apart = not shared and bool(evaluations)
     top = 0.85 if title else 0.5
     panels = main, *rest = _panels(figure, 1 + len(small) + apart, top, labels=apart)
-    what = f"{'reward' if judged else 'loss'} of the training batch"
+    what = f"{'reward' if is_reward else 'loss'} of the training batch"
     _rewards(main, steps, reward, what)
     if evaluations:
         accuracy = main if shared else rest.pop(0)
@@ -291,25 +291,25 @@ def compare(
     with drawing_style():
         figure = Figure(figsize=(WIDE[0], max(4.2, 1.6 + 0.42 * len(runs))), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
-        judged = all(evaluations_of(run) for seeds in runs.values() for run in seeds)
+        evaluated = all(evaluations_of(run) for seeds in runs.values() for run in seeds)
         for i, (name, seeds) in enumerate(runs.items()):
             _band(left, seeds, i)
-            ends = [_end(run, judged) for run in seeds]
-            problems = evaluations_of(seeds[0])[-1][1].n if judged and of in SHARES else 0
+            ends = [_end(run, evaluated) for run in seeds]
+            problems = evaluations_of(seeds[0])[-1][1].n if evaluated and of in SHARES else 0
             _row(right, name, len(runs) - 1 - i, ends, i, problems)
         left.set_title("reward of the training batch", color=INK)
         left.set_xlabel("sampled tokens")
         left.xaxis.set_major_formatter(lambda v, _: thousands(v))
         left.locator_params(axis="both", nbins=6)
         right.set_title(
-            f"{HELD_OUT_NAMES[of]} at the end" if judged else "training reward at the end",
+            f"{HELD_OUT_NAMES[of]} at the end" if evaluated else "training reward at the end",
             color=INK,
         )
         right.set_yticks([])
         right.grid(False)
         right.set_ylim(-0.6, len(runs) - 0.3)
         right.xaxis.set_major_formatter(
-            lambda v, _: f"{100 * v:g}%" if judged and of in SHARES else f"{v:g}"
+            lambda v, _: f"{100 * v:g}%" if evaluated and of in SHARES else f"{v:g}"
         )
         right.locator_params(axis="x", nbins=5)
         seeds = sorted({len(s) for s in runs.values()})
@@ -366,8 +366,8 @@ def _band(axes: Axes, seeds: Sequence[Metrics], i: int) -> None:
     )  # of the runs: a band of two seeds would dwarf them
 
 
-def _end(run: Metrics, judged: bool) -> float:
-    if judged:
+def _end(run: Metrics, evaluated: bool) -> float:
+    if evaluated:
         return evaluations_of(run)[-1][1].mean
     reward = series(run, "step", "reward")[1]
     return float(smooth(reward)[-1]) if len(reward) else math.nan

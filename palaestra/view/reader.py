@@ -364,14 +364,14 @@ def context(row: Mapping[str, Any], pictures: Mapping[int, str]) -> dict[str, An
     """`shown`: at the first place of each picture or sound its address."""
     seat_columns = {"seat": row.get("seat") or "", "thread": row.get("thread") or ""}
     seat_columns |= {k: row.get(k) for k in BY_TOKEN} | {"said": row.get("said") or []}
-    shown: dict[int, str] = {}
+    by_place: dict[int, str] = {}
     before = None
     for i, token in enumerate(row.get("ids") or () if pictures else ()):
         digest = digest_of(token) if token >= FIRST_PLACE else None
         if digest is not None and digest != before:
-            shown[i] = pictures.get(digest, "")
+            by_place[i] = pictures.get(digest, "")
         before = digest
-    return {**seat_columns, "shown": shown}
+    return {**seat_columns, "shown": by_place}
 
 
 def steps_of(metrics: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

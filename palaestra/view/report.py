@@ -328,8 +328,8 @@ def remarks(run: RunFolder) -> list[str]:
         for name in ("truncated", "groups_mixed")
     )
     before, after = ends(run)
-    judged = run.of in ("accuracy", "reward")
-    if judged and before and after and has_risen(run) and difference(before, after).low <= 0:
+    is_share = run.of in ("accuracy", "reward")
+    if is_share and before and after and has_risen(run) and difference(before, after).low <= 0:
         remark_lines.append(
             f"The training reward rose and the {HELD_OUT[run.of]} did not: the rise may come "
             "from these problems only, or from sampling less widely."
@@ -502,7 +502,8 @@ def commands(run: RunFolder) -> list[tuple[str, str]]:
         if steps and resume
         else ("Go on where it stopped", resume)
     )
-    again = "" if run.summary.get("changed") else str(run.summary.get("command") or "")
+    other = run.summary.get("changed") or run.summary.get("set")  # the command made a part of it
+    again = "" if other else str(run.summary.get("command") or "")
     command_list = [("Repeat it from the start", again), onward]
     if model := (run.summary.get("artifacts") or {}).get("policy"):
         measure = measure_command(run.config, run.summary) if run.config else ""

@@ -84,9 +84,9 @@ def legend(panels: Mapping[str, Sequence[Span]], y: float) -> list[str]:
     versions = sorted(
         {s.version for spans in panels.values() for s in spans if s.version is not None}
     )
-    shown = versions[: len(PALETTE) - 1]
-    parts = [svg_text(LEFT, y + 9, "weights of version", MUTED)] if shown else []
-    for i, version in enumerate(shown):
+    coloured = versions[: len(PALETTE) - 1]
+    parts = [svg_text(LEFT, y + 9, "weights of version", MUTED)] if coloured else []
+    for i, version in enumerate(coloured):
         left = LEFT + 112 + 36 * i
         parts.append(
             f"<rect x='{left}' y='{y:.1f}' width='10' height='10' fill='{colour_of(version)}'/>"

@@ -180,6 +180,9 @@ from .notebook import (
 from .notebook_questions import (
     NotebookQuestions as NotebookQuestions,
 )
+from .pages import (
+    PageSearch as PageSearch,
+)
 from .pair import (
     Pair as Pair,
 )

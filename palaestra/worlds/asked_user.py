@@ -147,9 +147,9 @@ class AskedUser:
         known = state.known or "\n".join(m.content for m in heard)
         question = " ".join(last.content.split())
         answer = await await_if_needed(self.user((*heard, last), key))
-        said = Message(role="assistant", content=answer)
+        message = Message(role="assistant", content=answer)
         act = Act(ask=ask, text=answer, call=None, finish="eos", n_tokens=0)
-        state = replace(state, heard=(*heard, last, said), known=known)
+        state = replace(state, heard=(*heard, last, message), known=known)
         if not state.turns:  # the user speaks first
             return state, act
         useful = False

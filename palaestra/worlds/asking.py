@@ -115,11 +115,13 @@ class AskingRecord:
         """Whether an object agrees with an answer. One that says nothing of the attribute excludes none."""
         attribute, value = self.read(question)
         if value:
-            said = YES.search(answer)
-            return said is None or (item.value(attribute) == value) == (said[1].casefold() == "yes")
-        said = {v for x in self.items if (v := x.value(attribute)) and _contains(answer, v)}
-        denied = {v for v in said if _contains(answer, v, NOT)}
-        named = said - denied
+            verdict = YES.search(answer)
+            return verdict is None or (item.value(attribute) == value) == (
+                verdict[1].casefold() == "yes"
+            )
+        values = {v for x in self.items if (v := x.value(attribute)) and _contains(answer, v)}
+        denied = {v for v in values if _contains(answer, v, NOT)}
+        named = values - denied
         if named:
             return len(named) != 1 or item.value(attribute) in named
         return item.value(attribute) not in denied
@@ -177,8 +179,8 @@ class AskingRecord:
 
 def _contains(text: str, value: str, before: str = "") -> bool:
     """Whether a value stands in a text, behind what the expression `before` takes."""
-    found = rf"{before}(?<!\w){re.escape(value)}(?!\w)"
-    return re.search(found, text, re.IGNORECASE) is not None
+    pattern = rf"{before}(?<!\w){re.escape(value)}(?!\w)"
+    return re.search(pattern, text, re.IGNORECASE) is not None
 
 
 def read_record(task: Task) -> AskingRecord:
@@ -211,19 +213,19 @@ def read_record(task: Task) -> AskingRecord:
     if start not in places:
         raise wrong(f"'begin_at' is {start!r}, and the places are {', '.join(places)}")
     prompt = "\n".join(m.content for m in task.prompt)
-    told = list[tuple[str, tuple[str, ...]]]()
+    named_values = list[tuple[str, tuple[str, ...]]]()
     for k in dict.fromkeys(k for x in items for k, _ in x.values):
         every = dict.fromkeys(x.value(k) for x in items)
         named = tuple(v for v in every if v and _contains(prompt, v))
         if named:
-            told.append((k, named))
+            named_values.append((k, named))
     record = AskingRecord(
         items=tuple(items),
         target=str(target),
         goal=goal,
         places=places,
         start=start,
-        told=tuple(told),
+        told=tuple(named_values),
     )
     if target not in record.candidates(()):
         raise wrong("the instruction names values that 'wanted' has not")
@@ -400,9 +402,9 @@ class AskingRoom:
         record, target = state.record, state.record.target
         word, _, name = action.partition(" ")
         if word == "go" and name in record.places and name != state.at:
-            found = state.found or record.item(target).place == name
+            is_at_target = state.found or record.item(target).place == name
             visited = tuple(dict.fromkeys((*state.visited, name)))
-            state = replace(state, at=name, found=found, visited=visited)
+            state = replace(state, at=name, found=is_at_target, visited=visited)
         elif word == "take" and not state.held and name in [x.name for x in self._here(state)]:
             state = replace(state, held=name, taken=state.taken or name == target)
         elif action == "put" and state.held:

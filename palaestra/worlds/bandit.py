@@ -169,9 +169,9 @@ class DrawnBandit:
         if n:
             context = tuple(rng_of((*state.key, "context", turn)).normal(size=n).round(2).tolist())
         state = replace(state, turn=turn, context=context)
-        shown = f"\ncontext: {' '.join(f'{x:g}' for x in context)}" if n else ""
+        context_text = f"\ncontext: {' '.join(f'{x:g}' for x in context)}" if n else ""
         *before, last = state.prompt
-        say = (*before, replace(last, content=last.content + shown))
+        say = (*before, replace(last, content=last.content + context_text))
         return Frame(state=state, asks=(Ask(seat="policy", say=say, new_row=True),), pay=pay)
 
 
@@ -189,7 +189,7 @@ def bandit_by_name(spec: str) -> tuple[BanditTasks, ExploreBandit]:
         if not isinstance(value, str if isinstance(known[key], str) else int | float):
             raise UserError(f"{spec}: {key} is {value!r}; it is such as {known[key]!r}")
     tasks = BanditTasks(**{k: v for k, v in given.items() if k in drawn}, name=spec)
-    told = tasks.scenario != "brief"
+    explained = tasks.scenario != "brief"
     return tasks, ExploreBandit(
-        DrawnBandit(), told=told, **{k: v for k, v in given.items() if k in own}
+        DrawnBandit(), told=explained, **{k: v for k, v in given.items() if k in own}
     )

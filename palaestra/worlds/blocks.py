@@ -148,8 +148,8 @@ class BlockRunner:
         elif block == DEBATE:
             text = await self._twice(begun, self.prompts.debate, self.prompts.compare, self.plans)
         else:
-            told = self.prompts.refine if block == REFINE else self.prompts.reason
-            text = await self._say(begun, told, "step")
+            instruction = self.prompts.refine if block == REFINE else self.prompts.reason
+            text = await self._say(begun, instruction, "step")
         if not text:
             return replace(begun, stuck=True)
         kept = state.steps[:-1] if block == REFINE else state.steps
@@ -161,10 +161,10 @@ class BlockRunner:
         """
         ended = replace(state, blocks=(*state.blocks, TERMINATE))
         for steps in dict.fromkeys((state.steps, state.steps[-1:], ())):
-            shown = replace(ended, steps=steps)
-            said = await self._reply(shown, self.prompts.terminate, "end", self.temperature)
-            if said is not None:
-                return said
+            shorter = replace(ended, steps=steps)
+            episode = await self._reply(shorter, self.prompts.terminate, "end", self.temperature)
+            if episode is not None:
+                return episode
         return None
 
     async def _twice(self, state: PartialSolution, first: str, then: str, n: int) -> str:
@@ -172,24 +172,24 @@ class BlockRunner:
         ideas = [x for i in range(n) if (x := await self._say(state, first, f"idea {i}"))]
         return await self._say(state, then.format(ideas="\n".join(ideas)), "step") if ideas else ""
 
-    async def _say(self, state: PartialSolution, told: str, name: str) -> str:
-        said = await self._reply(state, told, name, self.temperature)
-        return strip_thinking(response_text(said)).strip() if said else ""
+    async def _say(self, state: PartialSolution, instruction: str, name: str) -> str:
+        episode = await self._reply(state, instruction, name, self.temperature)
+        return strip_thinking(response_text(episode)).strip() if episode else ""
 
     async def _grade(self, state: PartialSolution) -> PartialSolution:
         """With the grades that the model gives it at temperature 0."""
         if not self.grades:
             return state
-        said = await self._reply(state, self.prompts.grade, "grade", 0.0)
-        grades, unread = read_grades(strip_thinking(response_text(said)) if said else "")
+        episode = await self._reply(state, self.prompts.grade, "grade", 0.0)
+        grades, unread = read_grades(strip_thinking(response_text(episode)) if episode else "")
         self.graded, self.unread = self.graded + len(GRADED), self.unread + unread
         return replace(state, grades=grades)
 
     async def _reply(
-        self, state: PartialSolution, told: str, name: str, temperature: float
+        self, state: PartialSolution, instruction: str, name: str, temperature: float
     ) -> Episode | None:
         above = self.prompts.so_far + state.text if state.steps else ""
-        prompt = behind_question(self.prompt, above + told)
+        prompt = behind_question(self.prompt, above + instruction)
         path = " ".join(BLOCKS[b] for b in state.blocks)
         at = (prompt, f"{self.stream} {path} {name}")
         self.calls += 1

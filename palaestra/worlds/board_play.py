@@ -54,14 +54,14 @@ def open_boards(squares: int, lines: Lines) -> tuple[Moves, ...]:
 
     Raises UserError where there are more than BOARDS.
     """
-    layer, found = {()}, list[Moves]()
+    layer, boards = {()}, list[Moves]()
     while layer:
-        found += sorted(layer)
+        boards += sorted(layer)
         after = {ordered((*b, s)) for b in layer for s in range(squares) if s not in b}
         layer = {b for b in after if len(b) < squares and winner_of(b, lines) is None}
-        if len(found) + len(layer) > BOARDS:
+        if len(boards) + len(layer) > BOARDS:
             raise UserError(f"a board of {squares} squares is too large to be gone through")
-    return tuple(found)
+    return tuple(boards)
 
 
 def board_exact_play(
@@ -110,12 +110,12 @@ def boards_shown(
     """By what its seat is shown, each board on which somebody moves: that, and the names of its free
     squares.
     """
-    shown = dict[str, tuple[str, dict[int, str]]]()
+    boards = dict[str, tuple[str, dict[int, str]]]()
     for board in open_boards(squares, lines):
         free = {s: name(s) for s in range(squares) if s not in board}
         text = draw(board)
-        shown[text] = (text, free)
-    return shown
+        boards[text] = (text, free)
+    return boards
 
 
 def _after(board: Moves, squares: int) -> Iterator[tuple[int, Moves]]:

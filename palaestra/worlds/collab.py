@@ -156,8 +156,8 @@ class CollabGame:
         return self._ask(CollabState(place=self.start))
 
     def step(self, state: CollabState, acts: tuple[Act, ...], key: Key) -> Frame:
-        said = {a.ask.seat: a.text for a in acts}
-        read = tuple(self.read(state, s, said[s]) for s in self.seats)
+        texts = {a.ask.seat: a.text for a in acts}
+        read = tuple(self.read(state, s, texts[s]) for s in self.seats)
         illegal = tuple(n + (r is None) for n, r in zip(state.illegal, read, strict=True))
         moves = tuple(r or self.idle for r in read)
         outcomes = self.outcomes(state.place, moves)

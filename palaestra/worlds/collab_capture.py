@@ -122,8 +122,8 @@ class CollabCapture(CollabGame):
         doors = [(f"{a}-{b}", stands[x]) for (a, b), x in zip(DOORS, place.doors, strict=True)]
         alice, bob = place.rooms
         if self.brief:
-            told = " ".join(f"{door} {x}" for door, x in doors)
-            return [f"alice {alice} bob {bob} thief {place.thief}", told]
+            door_text = " ".join(f"{door} {x}" for door, x in doors)
+            return [f"alice {alice} bob {bob} thief {place.thief}", door_text]
         where = f"Alice is in room {alice}, Bob in room {bob}, the thief in room {place.thief}."
         return [where, *(f"The door {door} is {x}." for door, x in doors)]
 

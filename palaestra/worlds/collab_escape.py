@@ -102,8 +102,8 @@ class CollabEscape(CollabGame):
         alice, bob = place.rooms
         fixes = list(zip(GENERATORS, place.fixes, strict=True))
         if self.brief:
-            told = " ".join(f"g{room} {n}/{FIXES}" for room, n in fixes)
-            return [f"alice {alice} bob {bob} killer {place.killer}", told]
+            fix_text = " ".join(f"g{room} {n}/{FIXES}" for room, n in fixes)
+            return [f"alice {alice} bob {bob} killer {place.killer}", fix_text]
         where = f"Alice is in room {alice}, Bob in room {bob}, the killer in room {place.killer}."
         mended = [f"The generator in room {room} has {n} of {FIXES} fixes." for room, n in fixes]
         return [where, *mended, f"The gate is {'open' if place.gate_open else 'shut'}."]

@@ -328,8 +328,8 @@ class CompetitionWorld:
         if left <= 0:
             paid = paid if self.pays == "improvement" else state.best
             return Frame(state=state, pay={("policy", ""): paid}, facts=facts(state))
-        said = f"{text}\nsteps left: {left}" if self.told else text
-        frame = self._ask(state, (Message(role="tool", content=said),))
+        content = f"{text}\nsteps left: {left}" if self.told else text
+        frame = self._ask(state, (Message(role="tool", content=content),))
         return replace(frame, pay={("policy", ""): paid}) if paid else frame
 
     def _ask(self, state: CompetitionState, say: tuple[Message, ...]) -> Frame:
@@ -346,20 +346,20 @@ def read_competition_action(text: str) -> tuple[str, str, str]:
     """The action of a message, the word behind it, and the program of the first fence behind it. What
     is thought is none. A program without an action is executed; ("", "", "") = nothing of this.
     """
-    said = strip_thinking(text)
-    outside = FENCE.sub(lambda m: " " * len(m[0]), said)  # an action in a program is none
-    found = ACTION.search(outside)
-    programs = [m for m in FENCE.finditer(said) if not found or m.start() > found.start()]
+    reply = strip_thinking(text)
+    outside = FENCE.sub(lambda m: " " * len(m[0]), reply)  # an action in a program is none
+    action = ACTION.search(outside)
+    programs = [m for m in FENCE.finditer(reply) if not action or m.start() > action.start()]
     code = programs[0][1] if programs else ""
-    if found is None:
+    if action is None:
         return (EXECUTE, "", code) if code.strip() else ("", "", "")
-    return found[1].lower(), found[2], code
+    return action[1].lower(), action[2], code
 
 
 def split_submission(ran: Ran, mark: str) -> tuple[Ran, str | None]:
     """A run with what its program printed alone, and the submission; None = there is none."""
-    printed, found, submission = ran.stdout.rpartition(f"\n{mark}\n")
-    return (replace(ran, stdout=printed), submission) if found else (ran, None)
+    printed, separator, submission = ran.stdout.rpartition(f"\n{mark}\n")
+    return (replace(ran, stdout=printed), submission) if separator else (ran, None)
 
 
 def shorten_middle(text: str, chars: int) -> str:
@@ -378,7 +378,7 @@ def metadata(c: Competition) -> str:
 def information(c: Competition, kind: str) -> str:
     """What a player is told of a competition; nothing of it comes from the answers."""
     sample = c.public.get("sample_submission.csv", b"").decode(errors="replace")
-    told = {
+    sections = {
         "name": c.name,
         "overview": c.description,
         "metadata": metadata(c),
@@ -387,7 +387,9 @@ def information(c: Competition, kind: str) -> str:
             f"{n} ({len(b)} bytes){head(n, b)}" for n, b in c.public.items()
         ),
     }
-    return "\n\n".join(f"{k}:\n{v}" for k, v in told.items()) if kind == "all" else told[kind]
+    return (
+        "\n\n".join(f"{k}:\n{v}" for k, v in sections.items()) if kind == "all" else sections[kind]
+    )
 
 
 def head(name: str, content: bytes) -> str:

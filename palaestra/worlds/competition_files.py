@@ -158,13 +158,13 @@ def competitions_in(folder: str) -> tuple[str, ...]:
     path = Path(folder).expanduser()
     if (path / SETTINGS).is_file():
         return (str(path.resolve()),)
-    found = sorted(str(p.parent.resolve()) for p in path.glob(f"*/{SETTINGS}"))
-    if not found:
+    folders = sorted(str(p.parent.resolve()) for p in path.glob(f"*/{SETTINGS}"))
+    if not folders:
         raise UserError(
             f"{folder}: no competition; one is a folder with {SETTINGS} (metric, target), "
             "description.md, public/ and private/answers.csv"
         )
-    return tuple(found)
+    return tuple(folders)
 
 
 def read_competition(folder: Path) -> Competition:

@@ -208,9 +208,9 @@ class Decrypto:
     def read_hints(self, state: DecryptoState, text: str) -> tuple[str, ...]:
         """Three hints of a reply, in lower case; () where it has no such, or one may not be said."""
         hints = three_words(text)
-        said = {h for own in state.filed() for h in own}
-        told = any(k in h for h in hints for k in state.keywords)
-        return () if told or len(set(hints)) < 3 or said.intersection(hints) else hints
+        used = {h for own in state.filed() for h in own}
+        names_keyword = any(k in h for h in hints for k in state.keywords)
+        return () if names_keyword or len(set(hints)) < 3 or used.intersection(hints) else hints
 
     def legal(self, state: DecryptoState) -> tuple[str, ...]:
         """The codes where one is to be guessed; there is no list of hints."""
@@ -257,14 +257,14 @@ class Decrypto:
 
     def _near_words(self, state: DecryptoState, rng: np.random.Generator) -> list[str]:
         lexicon, filed = self.lexicon, state.filed()
-        said = {h for own in filed for h in own}
+        used = {h for own in filed for h in own}
         words = [w for w in lexicon.hints if not any(k in w for k in state.keywords)]
         chosen = list[str]()
         for digit in state.code:
             v, k = lexicon.vector(state.keywords[digit - 1]), NEAREST + len(filed[digit - 1])
             near = sorted(words, key=lambda w: -_cosine(v, lexicon.vector(w)))
             # past the nearest where all of them were said
-            left = [w for w in near if w not in said and w not in chosen]
+            left = [w for w in near if w not in used and w not in chosen]
             free = [w for w in near[:k] if w in left] or left[:1]
             chosen.append(free[int(rng.integers(len(free)))])
         return chosen
@@ -317,12 +317,12 @@ class Decrypto:
             name = f" {keywords[d]}" if keywords else ""
             lines.append(f"{d + 1}{name}{':' if hints else ''} {' '.join(hints)}".rstrip())
         if state.log and not self.brief:
-            told = [
+            codes = [
                 f"{code_text(t.code)} (decoder {code_text(t.decoded) or 'none'}, "
                 f"interceptor {code_text(t.intercepted) or 'none'})"
                 for t in state.log
             ]
-            lines.append(f"codes so far: {'; '.join(told)}")
+            lines.append(f"codes so far: {'; '.join(codes)}")
         return lines
 
     def _ending(self, what: str) -> list[str]:
@@ -364,9 +364,9 @@ def code_text(code: Sequence[int]) -> str:
 
 def read_code(text: str) -> Code:
     """The code that a reply names last, as "3-1-4", "314" or "3, 1, 4"; () = none of three different digits."""
-    said = strip_thinking(text)
-    named = [tuple(map(int, m.groups())) for m in READS.finditer(said)]
-    digits = tuple(map(int, re.findall(r"\d+", said)))
+    reply = strip_thinking(text)
+    named = [tuple(map(int, m.groups())) for m in READS.finditer(reply)]
+    digits = tuple(map(int, re.findall(r"\d+", reply)))
     code = named[-1] if named else digits
     return code if code in CODES else ()
 

@@ -73,8 +73,8 @@ class Lexicon:
 
     def vector(self, word: str) -> np.ndarray:
         """Of a word; nought where it is not known."""
-        found = self.vectors.get(word.lower())
-        return np.zeros_like(next(iter(self.vectors.values()))) if found is None else found
+        vector = self.vectors.get(word.lower())
+        return np.zeros_like(next(iter(self.vectors.values()))) if vector is None else vector
 
 
 @lru_cache(maxsize=8)

@@ -96,17 +96,18 @@ class Eliminate:
     async def reset(self, task: Task, key: Key) -> Frame:
         grades = grades_of(task)
         hits = await candidates_of(task, self.retriever, self.k, self._kept)
-        shown, rng = hits, rng_of((*key, "candidates", task.id))
+        candidates, rng = hits, rng_of((*key, "candidates", task.id))
         if self.size:
-            shown = draw_pool(hits, grades, self.retriever, self.size, rng)
-            if not any(grade_of(name, grades) for name, _, _ in shown):  # any choice would be right
+            candidates = draw_pool(hits, grades, self.retriever, self.size, rng)
+            # where none is graded, any choice would be right
+            if not any(grade_of(name, grades) for name, _, _ in candidates):
                 raise UserError(
                     f"task {task.id!r}: none of its candidates is in its column gold, {str(list(grades))[:60]}, so "
                     "nothing tells a right drop from a wrong one; mend the names, or drop the row"
                 )
         if self.shuffle or self.size:
-            shown = tuple(shown[int(i)] for i in rng.permutation(len(shown)))
-        return self._ask(EliminationState(task=task, hits=hits, left=shown))
+            candidates = tuple(candidates[int(i)] for i in rng.permutation(len(candidates)))
+        return self._ask(EliminationState(task=task, hits=hits, left=candidates))
 
     def step(self, state: EliminationState, acts: tuple[Act, ...], key: Key) -> Frame:
         grades = grades_of(state.task)
@@ -114,10 +115,10 @@ class Eliminate:
         worth = [grade_of(name, grades) for name, _, _ in state.left]
         right = choice > 0 and worth[choice - 1] == min(worth)
         chance = worth.count(min(worth)) / len(worth) if worth else 1.0
-        told = {"choice": choice, "right_choice": right, "chance": chance}
+        choice_facts = {"choice": choice, "right_choice": right, "chance": chance}
         after = self._drop(state, choice)
         if not self.size and len(after.left) > 1:
-            return replace(self._ask(after, new_row=True), facts=told)
+            return replace(self._ask(after, new_row=True), facts=choice_facts)
         ranked = (*after.left, *reversed(after.gone))
         ranking = tuple(rank_sources([name for name, _, _ in ranked], grades))
         plain = tuple(rank_sources([name for name, _, _ in state.hits], grades))
@@ -127,7 +128,7 @@ class Eliminate:
         value = ndcg(ranking, grades, self.places)
         pay = float(right) if self.size else value
         facts = {
-            **told,
+            **choice_facts,
             "ndcg": value,
             "ndcg_plain": ndcg(plain, grades, self.places),
             "ranking": ranking,
@@ -173,23 +174,23 @@ class Eliminate:
         return {}
 
 
-def read_choice(text: str, shown: Sequence[Hit]) -> int:
+def read_choice(text: str, candidates: Sequence[Hit]) -> int:
     """Which of the candidates a message names, from 1; `OUTSIDE` where it names none of these, and
     `NO_ANSWER` where it says nothing behind its thoughts. In <answer> tags the last pair counts; an id or a
     text comes before a number.
     """
-    said = strip_thinking(text)
-    answers = ANSWER.findall(said)
-    lines = [x.strip() for x in (answers[-1] if answers else said).splitlines() if x.strip()]
+    reply = strip_thinking(text)
+    answers = ANSWER.findall(reply)
+    lines = [x.strip() for x in (answers[-1] if answers else reply).splitlines() if x.strip()]
     if not lines:
         return NO_ANSWER
     plain = plain_words(lines[0])
-    for n, (name, content, _) in enumerate(shown, 1):
+    for n, (name, content, _) in enumerate(candidates, 1):
         if plain in (plain_words(name), plain_words(content)):
             return n
     match = NUMBER.fullmatch(lines[0])
     number = int(match[1] or match[2]) if match and len(match[1] or match[2]) < 9 else 0
-    return number if 1 <= number <= len(shown) else OUTSIDE
+    return number if 1 <= number <= len(candidates) else OUTSIDE
 
 
 def plain_words(text: str) -> str:

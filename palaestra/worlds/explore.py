@@ -182,9 +182,9 @@ class ExploreBandit:
         name = read_arm(acts[0].text, state.names)
         drawn = int(rng_of((*state.key, "arm", t)).integers(len(state.names)))
         arm = drawn if name is None else state.names.index(name)
-        said = replace(acts[0], ask=state.ask, text=state.names[arm], call=None, calls=())
+        act = replace(acts[0], ask=state.ask, text=state.names[arm], call=None, calls=())
         key = (*state.key, t) if self.common else key
-        frame = await frame_of(self.world.step(state.inner, (said,), key))
+        frame = await frame_of(self.world.step(state.inner, (act,), key))
         reward = float(sum(frame.pay.values()))
         seen = replace(
             state.seen,
@@ -267,14 +267,14 @@ class ExploreBandit:
     def _show(self, state: ExploreState) -> Frame:
         *before, last = state.ask.say if state.ask.new_row else state.opening
         later = state.seen.arms and not state.ask.new_row
-        said = [last.content, *([state.ask.say[-1].content] if later else []), self.table(state)]
-        question = replace(last, content="\n".join(said))
-        shown = tuple(
+        lines = [last.content, *([state.ask.say[-1].content] if later else []), self.table(state)]
+        question = replace(last, content="\n".join(lines))
+        examples = tuple(
             Message(role=role, content=text)
             for asked, arm in self.examples
             for role, text in (("user", asked), ("assistant", arm))
         )
-        ask = replace(state.ask, say=(*before, *shown, question), new_row=True)
+        ask = replace(state.ask, say=(*before, *examples, question), new_row=True)
         return Frame(state=state, asks=(ask,))
 
     def table(self, state: ExploreState) -> str:
@@ -325,13 +325,13 @@ def read_arm(text: str, names: Sequence[str]) -> str | None:
     >>> read_arm("**Q** looks best, but R is unknown.\\nAnswer: R", ("Q", "R"))
     'R'
     """
-    said = strip_thinking(text).strip()
-    lines = said.splitlines() or [""]
-    for part in (stated_answer(text) or "", said, lines[-1]):
+    reply = strip_thinking(text).strip()
+    lines = reply.splitlines() or [""]
+    for part in (stated_answer(text) or "", reply, lines[-1]):
         for clean in (part.strip(), EDGES.sub("", part)):
             same = [n for n in names if n == clean] or [
                 n for n in names if n.casefold() == clean.casefold()
             ]
             if len(same) == 1:
                 return same[0]
-    return last_named(said, names)
+    return last_named(reply, names)

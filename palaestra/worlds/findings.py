@@ -157,27 +157,27 @@ class AskFindings:
             )
             return self._end(state, float(right))
         if kind == TEST:
-            outcome, shown = self._answer(state, name)
+            outcome, reply = self._answer(state, name)
             asked = state.asked if outcome == "repeated" else (*state.asked, name)
             pending = name if outcome != "repeated" and self._measured(state, name) else ""
-            shown = f"{name}: {self._measured(state, name)}" if pending else shown
+            reply = f"{name}: {self._measured(state, name)}" if pending else reply
             state = replace(
                 state, asked=asked, pending=pending, outcomes=(*state.outcomes, outcome)
             )
         else:
             state = replace(state, outcomes=(*state.outcomes, "unread"))
-            shown = "?"
+            reply = "?"
         if state.used >= self.turns:
             return self._end(state, 0.0)
-        return self._ask(state, (Message(role="user", content=shown),), {("policy", ""): 0.0})
+        return self._ask(state, (Message(role="user", content=reply),), {("policy", ""): 0.0})
 
     def _interpreted(self, state: FindingsState, text: str) -> Frame:
         """The frame after a message that says what the pending result means."""
         name, meaning = state.pending, state.task.meta["findings"][state.pending]
         outcome = "read" if self.read_meaning(text) == meaning else "misread"
         state = replace(state, pending="", outcomes=(*state.outcomes, outcome))
-        shown = Message(role="user", content=f"{name}: {meaning}")
-        return self._ask(state, (shown,), {("policy", ""): 0.0})
+        message = Message(role="user", content=f"{name}: {meaning}")
+        return self._ask(state, (message,), {("policy", ""): 0.0})
 
     def _measured(self, state: FindingsState, name: str) -> str:
         """A result as a number with its range; "" = it is not to be interpreted."""
@@ -227,10 +227,10 @@ class AskFindings:
         whole = ("", lines[0])
         readings = [whole] if match is None else [(match[1].lower(), match[2]), whole]
         kinds = {TEST: self.tests, DIAGNOSE: tuple(name for name, _ in self.classes)}
-        for said, wanted in readings if self.told else readings[::-1]:
+        for stated, wanted in readings if self.told else readings[::-1]:
             for kind, names in kinds.items():
                 same = [n for n in names if plain_name(n) == plain_name(wanted)]
-                if same and said in ("", kind):
+                if same and stated in ("", kind):
                     return kind, same[0]
         return "", ""
 
@@ -253,11 +253,11 @@ class AskFindings:
         meta = state.task.meta
         if name not in meta["findings"]:
             return "missing", f"{name}: {MISSING}"
-        shown = f"{name}: {meta['findings'][name]}"
+        reply = f"{name}: {meta['findings'][name]}"
         ordered: Sequence[str] | None = meta.get("ordered")
         if ordered is not None and name not in ordered:
-            return "unordered", shown
-        return "abnormal" if name in meta.get("abnormal", ()) else "confirmed", shown
+            return "unordered", reply
+        return "abnormal" if name in meta.get("abnormal", ()) else "confirmed", reply
 
     def _facts(self, state: FindingsState) -> dict[str, object]:
         return {

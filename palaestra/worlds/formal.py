@@ -148,8 +148,8 @@ class FormalRunner:
         self.unstated = stated is None
         if stated is None:
             return []
-        found = [await self.attempt(*stated, i) for i in range(self.attempts)]
-        return [a for a in found if a is not None]
+        answers = [await self.attempt(*stated, i) for i in range(self.attempts)]
+        return [a for a in answers if a is not None]
 
     async def formalise(self, problem: str) -> tuple[ExistenceStatement, ExistenceProof] | None:
         """The first statement that has one solution, else the last one that could be read, with what z3
@@ -158,11 +158,11 @@ class FormalRunner:
         asked, why, best = self.prompts.formalise.format(problem=problem), "", None
         for i in range(self.tries):
             more = self.prompts.again.format(why=why) if why else ""
-            said = await self._ask("formalise", asked + more, f"{i}")
-            if said is None:
+            episode = await self._ask("formalise", asked + more, f"{i}")
+            if episode is None:
                 break
             try:
-                statement = read_statement(response_text(said))
+                statement = read_statement(response_text(episode))
             except Unreadable as error:
                 why = str(error)
             else:
@@ -181,18 +181,18 @@ class FormalRunner:
         """One attempt at a statement, of which `proof` is what z3 found alone; None where nothing could be
         said to the end.
         """
-        shown = self.prompts.reason.format(statement=statement.shown)
-        said = await self._ask("reason", shown, f"{number}")
-        claim = read_claim(response_text(said)) if said else None
+        prompt = self.prompts.reason.format(statement=statement.shown)
+        reasoning = await self._ask("reason", prompt, f"{number}")
+        claim = read_claim(response_text(reasoning)) if reasoning else None
         if claim is not None and not proof.verified:
             proof = await self._prove(statement, claim, search=False)
             if proof.status == "guessed":
                 self.refused.append(DEGENERATE["guessed"])
-        told = self.prompts.unproven
+        proof_text = self.prompts.unproven
         if proof.verified:
-            told = self.prompts.proven.format(witness=proof.witness)
-        asked = self.prompts.extract.format(thoughts=_text(said), proof=told)
-        extracted = await self._ask("extract", asked, f"{number}") if said else None
+            proof_text = self.prompts.proven.format(witness=proof.witness)
+        asked = self.prompts.extract.format(thoughts=_text(reasoning), proof=proof_text)
+        extracted = await self._ask("extract", asked, f"{number}") if reasoning else None
         return self.answer_of(extracted, proof)
 
     def answer_of(self, extracted: Episode | None, proof: ExistenceProof) -> FormalAnswer | None:
@@ -227,26 +227,26 @@ class FormalRunner:
         guessed = is_guess(statement, proof.witness, _question(self.prompt))
         return replace(proof, status="guessed") if guessed else proof
 
-    async def _ask(self, stage: str, told: str, name: str) -> Episode | None:
+    async def _ask(self, stage: str, instruction: str, name: str) -> Episode | None:
         """A reply that came to its end."""
-        asked = behind_question(self.prompt, told)
-        said = await self.ask(stage, asked, f"{self.stream} {stage} {name}".rstrip())
-        if said is None or said.status.startswith("truncated"):
+        asked = behind_question(self.prompt, instruction)
+        episode = await self.ask(stage, asked, f"{self.stream} {stage} {name}".rstrip())
+        if episode is None or episode.status.startswith("truncated"):
             self.cut.append(stage)
             return None
-        return said
+        return episode
 
 
-def _text(said: Episode | None) -> str:
-    return strip_thinking(response_text(said)).strip() if said else ""
+def _text(episode: Episode | None) -> str:
+    return strip_thinking(response_text(episode)).strip() if episode else ""
 
 
 def _is_choice(vote: str, question: str) -> bool:
     """Whether a vote is a letter, or words that stand in the question, and no number."""
     words = re.findall(r"\w+", question.casefold())
-    said = re.findall(r"\w+", vote.casefold())
+    vote_words = re.findall(r"\w+", vote.casefold())
     return (len(vote) == 1 and vote.isalpha()) or (
-        bool(said) and all(w in words and w.isalpha() for w in said)
+        bool(vote_words) and all(w in words and w.isalpha() for w in vote_words)
     )
 
 

@@ -182,10 +182,10 @@ class GraphQuestions:
             return self._planned(state, args[0])
         if name == NEIGHBOUR and len(args) == 2:
             state = self._used(state, args[:1])
-            found = self.planner.graph.neighbours(*args, state.added)
-            shown = ", ".join(found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")
+            neighbours = self.planner.graph.neighbours(*args, state.added)
+            listing = ", ".join(neighbours[:SHOWN]) + (", ..." if len(neighbours) > SHOWN else "")
             return self._observed(
-                state, act(name, args, found), shown or self._no_entity(args[0], state)
+                state, act(name, args, neighbours), listing or self._no_entity(args[0], state)
             )
         if name == TEXT and len(args) == 2 and self.documents is not None:
             return self._searched(self._used(state, args[:1]), args)
@@ -289,12 +289,12 @@ class GraphQuestions:
         say = (Message(role="user", content=request),)
         return self._frame(state, Ask(seat="policy", thread=EXTRACTOR, say=say, new_row=True))
 
-    def _with_facts(self, state: GraphState, said: str) -> Frame:
+    def _with_facts(self, state: GraphState, text: str) -> Frame:
         """Keeps the facts of a reply that are about what was searched and stand in the text."""
         done = state.steps[-1]
         entity, relation = map(plain_name, done.args)
         facts = list[Triple]()
-        for head, named, tail in FACT.findall(said):
+        for head, named, tail in FACT.findall(text):
             about = plain_name(named) == relation and entity in map(plain_name, (head, tail))
             if about and all(contains_term(x, normalise_text(done.text)) for x in (head, tail)):
                 facts.append((head, done.args[1], tail))
@@ -348,10 +348,10 @@ class GraphQuestions:
 
     def _facts(self, state: GraphState) -> Mapping[str, Any]:
         golds = tuple(dict.fromkeys(golds_of(state.task)))
-        said = tuple(dict.fromkeys(state.answer or ()))[: self.names]
-        recall = sum(any(matches_gold([g], x) for x in said) for g in golds) / len(golds)
-        right = sum(matches_gold(list(golds), x) for x in said)
-        precision = right / len(said) if said else 0.0
+        answers = tuple(dict.fromkeys(state.answer or ()))[: self.names]
+        recall = sum(any(matches_gold([g], x) for x in answers) for g in golds) / len(golds)
+        right = sum(matches_gold(list(golds), x) for x in answers)
+        precision = right / len(answers) if answers else 0.0
         malformed = sum(not s.action for s in state.steps)
         empty = sum(
             s.action in (NEIGHBOUR, TEXT) and not s.found and not s.text for s in state.steps

@@ -130,8 +130,8 @@ class Interpreter:
             state = replace(state, session=await self._pool.open("", self._limits()))
         *before, last = task.prompt
         usage = self.usage if BOX in last.content else f"{self.usage} {BOXED}"
-        said = f"{last.content}\n\n{usage}" if self.told and self.calls else last.content
-        return self._ask(state, say=(*before, replace(last, content=said)))
+        content = f"{last.content}\n\n{usage}" if self.told and self.calls else last.content
+        return self._ask(state, say=(*before, replace(last, content=content)))
 
     async def step(self, state: InterpreterState, acts: tuple[Act, ...], key: Key) -> Frame:
         act = acts[0]
@@ -198,17 +198,17 @@ class Interpreter:
         if self.form == "fence":
             code = text.removesuffix(FENCE)
             return code if code.strip() else None
-        found = PROGRAM.findall(text)
-        return found[-1] if found and found[-1].strip() else None
+        programs = PROGRAM.findall(text)
+        return programs[-1] if programs and programs[-1].strip() else None
 
-    def _count(self, state: InterpreterState, said: str, opened: int = 0) -> InterpreterState:
+    def _count(self, state: InterpreterState, text: str, opened: int = 0) -> InterpreterState:
         """The state with the fences of what was said outside of code."""
         # of "fence" no other fence asks for a program
-        fences = said.count(OPENED) if self.form == "fence" else len(OPENING.findall(said))
+        fences = text.count(OPENED) if self.form == "fence" else len(OPENING.findall(text))
         return replace(
             state,
             opened=state.opened + fences + opened,
-            faked=state.faked + said.count(OUTPUT),
+            faked=state.faked + text.count(OUTPUT),
         )
 
     async def _run(self, state: InterpreterState, code: str) -> tuple[InterpreterState, Ran]:

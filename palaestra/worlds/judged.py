@@ -17,7 +17,7 @@ from typing import Any
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.services.index import Hit, document_of
+from palaestra.services.index import BM25, Hit, document_of
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value_class
 from palaestra.verifiers.answers.short import contains_term, normalise_text
 from palaestra.worlds.search import (
@@ -107,21 +107,21 @@ class JudgeSearch(Search):
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
         assert isinstance(state, JudgeState)
         judgement, action = self.read_judged(acts[0].text)
-        said = Message(role="assistant", content=acts[0].text, author="policy")
-        state = replace(state, talk=(*state.talk, said), renewed=False)
-        judged = state
+        message = Message(role="assistant", content=acts[0].text, author="policy")
+        state = replace(state, talk=(*state.talk, message), renewed=False)
+        after = state
         if is_pending(state) and judgement is not None:
-            judged = self._judge(state, judgement)
+            after = self._judge(state, judgement)
         form, _ = self.read(action)
         fits = is_pending(state) == (judgement is not None)
-        if not fits or (form == "answer" and self.must_search(judged)):
+        if not fits or (form == "answer" and self.must_search(after)):
             return await super().step(state, (replace(acts[0], text=""),), key)
         if judgement is not None and not action.strip():
-            again = self.must_search(judged)
-            return self._go_on(self._after(judged, "judged"), AGAIN if again else GO_ON)
+            again = self.must_search(after)
+            return self._go_on(self._after(after, "judged"), AGAIN if again else GO_ON)
         if form == "malformed":
-            judged = state  # a message is read as a whole or not at all
-        return await super().step(judged, (replace(acts[0], text=action),), key)
+            after = state  # a message is read as a whole or not at all
+        return await super().step(after, (replace(acts[0], text=action),), key)
 
     def read_judged(self, text: str) -> tuple[bool | None, str]:
         """What a message judges, None = nothing, and what stands after that."""
@@ -149,7 +149,7 @@ class JudgeSearch(Search):
 
     @property
     def _tags(self) -> str:
-        return "|".join((*self.forms, JUDGE, THINK, RESULT))
+        return "|".join((*self._actions, JUDGE, THINK, RESULT))
 
     @cached_property
     def _judgement(self) -> re.Pattern[str]:
@@ -195,18 +195,13 @@ class JudgeSearch(Search):
         gold = sources_of(task)
         if not gold:
             return True
-        shown = [name for name, _, _ in hits if {name, document_of(name)} & gold]
-        parts = {n: self._passages[document_of(n)] for n in shown if n not in gold}
+        gold_names = [name for name, _, _ in hits if {name, document_of(name)} & gold]
+        pages = (
+            self.index.pages if isinstance(self.index, BM25) else {}
+        )  # of an own search not known
+        parts = {n: pages.get(document_of(n), ()) for n in gold_names if n not in gold}
         holding = {n: [i for i, text in of if has_answer(task, text)] for n, of in parts.items()}
-        return any(n not in parts or not holding[n] or n in holding[n] for n in shown)
-
-    @cached_property
-    def _passages(self) -> dict[str, list[tuple[str, str]]]:
-        """The passages (id, text) of each document, by the document's name."""
-        found: dict[str, list[tuple[str, str]]] = {}
-        for name, text in self.index.docs:
-            found.setdefault(document_of(name), []).append((name, text))
-        return found
+        return any(n not in parts or not holding[n] or n in holding[n] for n in gold_names)
 
     def _go_on(self, state: SearchState, say: str) -> Frame:
         frame = super()._go_on(state, say)

@@ -90,9 +90,9 @@ class Listwise:
 
     def step(self, state: ListwiseState, acts: tuple[Act, ...], key: Key) -> Frame:
         grades = grades_of(state.task)
-        shown, rest = state.hits[: self.k], state.hits[self.k :]
-        order = read_order(acts[0].text, len(shown), [(name, text) for name, text, _ in shown])
-        ranked = [*(shown[n - 1] for n in order or ()), *rest]
+        window, rest = state.hits[: self.k], state.hits[self.k :]
+        order = read_order(acts[0].text, len(window), [(name, text) for name, text, _ in window])
+        ranked = [*(window[n - 1] for n in order or ()), *rest]
         plain = tuple(rank_sources([name for name, _, _ in state.hits], grades))
         ranking = tuple(rank_sources([name for name, _, _ in ranked], grades)) if order else ()
         value = ndcg(ranking, grades, self.places)

@@ -154,8 +154,8 @@ def _log(where: str, rows: Sequence[LoggedPull], x_ND: np.ndarray) -> BanditLog:
 
 
 def _text(context: Mapping[str, float | str]) -> str:
-    shown = {k: f"{x:g}" if isinstance(x, float) else x for k, x in context.items()}
-    return ", ".join(f"{k} {x}".strip() for k, x in shown.items())
+    values = {k: f"{x:g}" if isinstance(x, float) else x for k, x in context.items()}
+    return ", ".join(f"{k} {x}".strip() for k, x in values.items())
 
 
 def features(contexts: Sequence[Mapping[str, float | str]]) -> np.ndarray:
@@ -217,9 +217,9 @@ class LoggedBandits:
         files = filter(None, (self.path, self.test))
         left = (read_log(f, self.columns, self.skip, os.getcwd())[1] for f in files)
         sizes = {split: np.bincount(log.arm_N) for split, log in self.logs.items()}
-        told = ", ".join(f"{x.sum()} in {split}" for split, x in sizes.items())
+        counts = ", ".join(f"{x.sum()} in {split}" for split, x in sizes.items())
         few = min(int(x.min()) for x in sizes.values())
-        return (*filter(None, left), f"rows of the log: {told}; an arm has {few} or more")
+        return (*filter(None, left), f"rows of the log: {counts}; an arm has {few} or more")
 
     def task(self, split: str, index: int) -> Task:
         if split not in ("train", "test"):
@@ -296,6 +296,6 @@ class LoggedBandit:
         row = int(rng_of((*state.key, "context", state.turn)).integers(len(log.shown)))
         state = replace(state, row=row)
         *before, last = state.prompt
-        shown = f"\nContext: {log.shown[row]}" if log.shown[row] else ""
-        say = (*before, replace(last, content=last.content + shown))
+        context_text = f"\nContext: {log.shown[row]}" if log.shown[row] else ""
+        say = (*before, replace(last, content=last.content + context_text))
         return Frame(state=state, asks=(Ask(seat="policy", say=say, new_row=True),), pay=pay)

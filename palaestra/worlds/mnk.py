@@ -229,14 +229,14 @@ def read_board(text: str) -> tuple[int, int, int, tuple[int, ...]]:
 
     Raises UserError for a text without a board.
     """
-    head, shown = HEAD.search(text), [m[2].split() for m in ROW.finditer(text)]
-    if head is None or not shown:
+    head, board_rows = HEAD.search(text), [m[2].split() for m in ROW.finditer(text)]
+    if head is None or not board_rows:
         raise UserError(f"no board of m, n, k is shown in {text[:60]!r}")
-    cells = [c for row in shown for c in row]
+    cells = [c for row in board_rows for c in row]
     stones = [[i for i, c in enumerate(cells) if c == seat] for seat in SEATS]
     count = sum(map(len, stones))
     moves = tuple(stones[i % 2][i // 2] for i in range(count))
-    return len(shown[0]), len(shown), int(head[2]), moves
+    return len(board_rows[0]), len(board_rows), int(head[2]), moves
 
 
 def rule_move(messages: Sequence[Message], rng: np.random.Generator) -> str:

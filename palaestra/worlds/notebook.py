@@ -99,11 +99,11 @@ class Notebook:
         state, ran = await self._run(replace(state, session=await self._stand(state)), match[1])
         if ran.status == "refused":
             return self._end(replace(state, clean=(*state.clean, 0.0)), "truncated:seconds")
-        answer, shown = ANSWERED.search(ran.stdout), ANSWERED.sub("", ran.stdout).strip()
+        answer, printed = ANSWERED.search(ran.stdout), ANSWERED.sub("", ran.stdout).strip()
         failed = ran.status != "ok"
-        clean = 1 - failed / (failed + bool(shown)) if failed or shown else 1.0
+        clean = 1 - failed / (failed + bool(printed)) if failed or printed else 1.0
         state = replace(state, clean=(*state.clean, clean), answer=answer and answer[1].strip())
-        return self._end(state) if answer else self._go_on(state, output(ran, shown, self.chars))
+        return self._end(state) if answer else self._go_on(state, output(ran, printed, self.chars))
 
     async def _run(self, state: Any, code: str) -> tuple[Any, Ran]:
         """Runs a cell in the session of the state; the state afterwards."""
@@ -153,10 +153,10 @@ class Notebook:
             and all(0 < len(part.strip()) <= self.chars for part in match.groups())
         )
 
-    def _go_on(self, state: NotebookState, shown: str) -> Frame:
+    def _go_on(self, state: NotebookState, printed: str) -> Frame:
         if state.turns >= self.turns:
             return self._end(state, "truncated:turns")
-        return self._ask(state, (Message(role="tool", content=shown),))
+        return self._ask(state, (Message(role="tool", content=printed),))
 
     def _ask(self, state: NotebookState, say: tuple[Message, ...]) -> Frame:
         return Frame(state=state, asks=(Ask(seat="policy", say=say),), facts=self._facts(state))
@@ -172,13 +172,13 @@ class Notebook:
         return facts(state)
 
 
-def output(ran: Ran, shown: str, chars: int) -> str:
+def output(ran: Ran, printed: str, chars: int) -> str:
     """What a cell shows: what it printed, and of an error the last line; a session that was ended
     says so.
     """
     last = ran.stderr.strip().rpartition("\n")[2]
     why = {"ok": "", "error": last or "error"}.get(ran.status, f"{ran.status}, {LOST}")
-    return "\n".join(filter(None, (shown[:chars], why[:chars]))) or SILENT
+    return "\n".join(filter(None, (printed[:chars], why[:chars]))) or SILENT
 
 
 def facts(state: NotebookState) -> Mapping[str, Any]:

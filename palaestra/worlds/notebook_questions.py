@@ -158,8 +158,10 @@ class NotebookQuestions(Notebook):
         prompt = (
             above(task.prompt, explanation(await self._schemas())) if self.told else task.prompt
         )
-        told = replace(task, prompt=prompt)
-        state = QuestionState(task=told, session=await self._open(told), chars=size_of(prompt))
+        instructed = replace(task, prompt=prompt)
+        state = QuestionState(
+            task=instructed, session=await self._open(instructed), chars=size_of(prompt)
+        )
         return self._ask(state, prompt)
 
     async def _schemas(self) -> tuple[ToolSchema, ...]:
@@ -178,8 +180,8 @@ class NotebookQuestions(Notebook):
             call = CALL.search(ran.stdout)
             printed += CALL.sub("", ran.stdout)
             if call is None or ran.status != "ok":
-                shown = replace(ran, stdout=NOTES.sub("", printed))
-                return replace(state, notes=notes_in(printed, state.notes)), shown
+                without_notes = replace(ran, stdout=NOTES.sub("", printed))
+                return replace(state, notes=notes_in(printed, state.notes)), without_notes
             text, failed = await self._answer(call[1])
             state = replace(state, failed=(*state.failed, failed))
             sent = f"{GO_ON}{text!r})"
@@ -199,11 +201,11 @@ class NotebookQuestions(Notebook):
         ((message, failed),) = await toolbox(self.tools).answer([made], self.seconds, self.chars)
         return message.content, failed
 
-    def _go_on(self, state: Any, shown: str) -> Frame:
-        grown = state.chars + len(shown) + sum(map(len, state.cells[-1:]))
+    def _go_on(self, state: Any, printed: str) -> Frame:
+        grown = state.chars + len(printed) + sum(map(len, state.cells[-1:]))
         if not self.context or grown <= self.context or state.turns >= self.turns:
-            return super()._go_on(replace(state, chars=grown), shown)
-        kept = KEPT.format(notes=json.dumps(dict(state.notes), ensure_ascii=False), shown=shown)
+            return super()._go_on(replace(state, chars=grown), printed)
+        kept = KEPT.format(notes=json.dumps(dict(state.notes), ensure_ascii=False), shown=printed)
         *first, last = state.task.prompt  # one message: templates want turns that alternate
         say = (*first, replace(last, content=f"{last.content}\n\n{kept}"))
         frame = self._ask(replace(state, chars=size_of(say), trims=state.trims + 1), say)

@@ -203,16 +203,16 @@ class ExpertPlans:
     def _prompt(self, task: Task, takes: str, gives: str) -> tuple[Message, ...]:
         *before, last = task.prompt
         question = question_text(task)
-        shown = [x for x in self.examples if x[0] != question][: self.shots]
-        examples = "\n\n".join(f"{q}\n{', '.join((*p, DONE))}" for q, p in shown)
+        others = [x for x in self.examples if x[0] != question][: self.shots]
+        examples = "\n\n".join(f"{q}\n{', '.join((*p, DONE))}" for q, p in others)
         text = "\n\n".join(filter(None, (examples, last.content)))
         if self.told:
             about = "\n".join(
                 f"- {e.name}: {e.takes} -> {e.gives}{f'. {e.about}' if e.about else ''}"
                 for e in self.box.experts.values()
             )
-            told = PLAN_IT.format(done=DONE, experts=about, takes=takes, gives=gives)
-            text = f"{text}\n\n{told}"
+            instruction = PLAN_IT.format(done=DONE, experts=about, takes=takes, gives=gives)
+            text = f"{text}\n\n{instruction}"
         return (*before, replace(last, content=text))
 
     def _choices(self, state: ExpertPlanState) -> tuple[str, ...]:
@@ -235,14 +235,14 @@ class ExpertPlans:
         if fits:
             ran = self.score(state.task, state.plan) if self.paid else None
             paid, error, failures = await ran if ran else (0.0, "", 0)
-        told = {
+        end_facts = {
             **facts(state),
             "plan_fits": fits,
             "correct": fits and paid >= self.solved,
             "expert_errors": failures,
             **({"expert_error": error} if error else {}),
         }
-        return Frame(state=state, pay={("policy", ""): paid}, facts=told, state_key=state.plan)
+        return Frame(state=state, pay={("policy", ""): paid}, facts=end_facts, state_key=state.plan)
 
 
 def facts(state: ExpertPlanState) -> Mapping[str, Any]:

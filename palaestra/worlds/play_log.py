@@ -261,8 +261,8 @@ class PlayLog:
         frame, action, ahead = self.play.frames[split][index]
         names = sorted(self.play.actions)
         hide = tuple(filter(None, map(str.strip, self.hide.split(","))))
-        shown = {"state": state_text(frame.state, hide), "actions": ", ".join(names)}
-        text = re.sub(r"\{(state|actions)\}", lambda m: shown[m[1]], self.ask)
+        fields = {"state": state_text(frame.state, hide), "actions": ", ".join(names)}
+        text = re.sub(r"\{(state|actions)\}", lambda m: fields[m[1]], self.ask)
         return Task(
             id=f"{self.name}/{split}/{index}",
             prompt=(Message(role="user", content=text),),

@@ -105,7 +105,7 @@ def draw_pool(
     above = max((grade_of(h[0], grades) for h in chosen), default=math.inf)
     others = [h for h in hits if grade_of(h[0], grades) < above]
     chosen += [others[int(i)] for i in rng.permutation(len(others))[: size - len(chosen)]]
-    shown = {h[0] for h in hits}
-    rest = [d for d in documents if d[0] not in shown and not grade_of(d[0], grades)]
+    names = {h[0] for h in hits}
+    rest = [d for d in documents if d[0] not in names and not grade_of(d[0], grades)]
     missing = max(0, size - len(chosen))
     return (*chosen, *(rest[int(i)] for i in rng.permutation(len(rest))[:missing]))

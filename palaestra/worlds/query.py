@@ -102,8 +102,8 @@ def write_query(text: str) -> str:
 
 def read_json_query(text: str) -> str:
     """The query of a message, behind its thoughts; "" where there is none, or several that differ."""
-    said = strip_thinking(text)
-    queries = {query for query in map(query_of, json_objects(said)) if query}
+    reply = strip_thinking(text)
+    queries = {query for query in map(query_of, json_objects(reply)) if query}
     return queries.pop() if len(queries) == 1 else ""
 
 

@@ -133,10 +133,10 @@ def is_relevant(task: Task, hit: Hit) -> bool:
 
 def read_numbers(text: str, n: int) -> tuple[int, ...] | None:
     """The numbers of a message, each once and from 1 to `n`; () of "None"; None where it is no list."""
-    said = strip_thinking(text)
-    if EMPTY.fullmatch(said):
+    reply = strip_thinking(text)
+    if EMPTY.fullmatch(reply):
         return ()
-    listed = LISTED.fullmatch(said)
+    listed = LISTED.fullmatch(reply)
     if listed is None:
         return None
     numbers = dict.fromkeys(int(x) for x in re.findall(r"\d+", listed[1]))

@@ -44,23 +44,31 @@ class OwnSearch:
         function = function_named(self.spec)
         given = (query, k) if takes_number(function) else (query,)
         try:
-            found = await asyncio.to_thread(call, function, given)
+            documents = await asyncio.to_thread(call, function, given)
         except (Fault, UserError):
             raise
         except Exception as error:
-            told = f"{locate_error(error, inspect.getsourcefile(function) or '?')} (in {self.spec})"
-            raise (Fault if isinstance(error, OSError) else UserError)(told) from error
-        return tuple(self._hit(x, place) for place, x in enumerate(listed(found, self.spec)))[:k]
+            message = (
+                f"{locate_error(error, inspect.getsourcefile(function) or '?')} (in {self.spec})"
+            )
+            raise (Fault if isinstance(error, OSError) else UserError)(message) from error
+        return tuple(self._hit(x, place) for place, x in enumerate(listed(documents, self.spec)))[
+            :k
+        ]
 
-    def _hit(self, found: Any, place: int) -> Hit:
+    def _hit(self, document: Any, place: int) -> Hit:
         """A document of the function's; its score is 1 over its place."""
-        if isinstance(found, str):
-            return found, "", 1 / (place + 1)
-        if isinstance(found, Mapping) and isinstance(found.get("id"), str):
-            return found["id"], str(found.get("text", "")), 1 / (place + 1)
-        if isinstance(found, list | tuple) and len(found) >= 2 and isinstance(found[0], str):
-            return found[0], str(found[1]), 1 / (place + 1)
-        raise not_documents(self.spec, found)
+        if isinstance(document, str):
+            return document, "", 1 / (place + 1)
+        if isinstance(document, Mapping) and isinstance(document.get("id"), str):
+            return document["id"], str(document.get("text", "")), 1 / (place + 1)
+        if (
+            isinstance(document, list | tuple)
+            and len(document) >= 2
+            and isinstance(document[0], str)
+        ):
+            return document[0], str(document[1]), 1 / (place + 1)
+        raise not_documents(self.spec, document)
 
 
 def check_gold(retriever: Retriever, gold: Iterable[str], task: Task) -> None:
@@ -96,16 +104,16 @@ def takes_number(function: Callable[..., Any]) -> bool:
     return len(places) > 1 or any(p.kind is p.VAR_POSITIONAL for p in places)
 
 
-def listed(found: Any, spec: str) -> list[Any]:
+def listed(documents: Any, spec: str) -> list[Any]:
     """The documents that a search function returned."""
-    if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
-        raise not_documents(spec, found)
-    return list(found)
+    if isinstance(documents, str | Mapping) or not isinstance(documents, Iterable):
+        raise not_documents(spec, documents)
+    return list(documents)
 
 
-def not_documents(spec: str, found: Any) -> UserError:
+def not_documents(spec: str, value: Any) -> UserError:
     return UserError(
-        f"{spec} returned {' '.join(repr(found).split())[:60]}; a search returns documents, best "
+        f"{spec} returned {' '.join(repr(value).split())[:60]}; a search returns documents, best "
         'first, each as its id, (id, text) or {"id": ..., "text": ...}'
     )
 
@@ -117,8 +125,8 @@ async def find(
     `k` and retriever.
     """
     if query not in kept:
-        found = retriever.search(query, k)
-        hits = await found if inspect.isawaitable(found) else found
+        pending = retriever.search(query, k)
+        hits = await pending if inspect.isawaitable(pending) else pending
         if len(kept) >= KEPT:
             kept.clear()
         kept[query] = hits

@@ -74,8 +74,8 @@ class RewriteQuery:
         grades = document_grades(task.meta["gold"], f"task {task.id!r}")
         check_gold(self.retriever, grades, task)
         *before, last = task.prompt
-        said = f"{last.content}\n\n{self.usage}" if self.told and self.usage else last.content
-        say = (*before, replace(last, content=said))
+        content = f"{last.content}\n\n{self.usage}" if self.told and self.usage else last.content
+        say = (*before, replace(last, content=content))
         return Frame(state=task, asks=(Ask(seat="policy", say=say),))
 
     async def step(self, state: Task, acts: tuple[Act, ...], key: Key) -> Frame:

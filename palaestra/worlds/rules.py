@@ -72,15 +72,15 @@ class RulePlanner:
         another.
         """
         words = words_of(question)
-        found, taken = list[str](), set[int]()
+        entities, taken = list[str](), set[int]()
         for n in range(min(self._longest, len(words)), 0, -1):
             for i in range(len(words) - n + 1):
                 at = set(range(i, i + n))
                 name = self._by_words.get(tuple(words[i : i + n]))
                 if name and not at & taken:
-                    found.append(name)
+                    entities.append(name)
                     taken |= at
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(entities))
 
     def examples(self, question: str, task: str = "") -> tuple[Example, ...]:
         """Similar questions with their chains, the most similar first; none without a chain.
@@ -103,25 +103,29 @@ class RulePlanner:
 
     def request(self, question: str, task: str = "") -> str:
         """What a language model is asked to write the chains of a question; "" without examples."""
-        shown = [
+        example_texts = [
             "\n".join([f"Question: {text}", *map(ARROW.join, paths)])
             for text, paths in self.examples(question, task)
         ]
-        return PLAN.format(examples="\n\n".join(shown), question=question) if shown else ""
+        return (
+            PLAN.format(examples="\n\n".join(example_texts), question=question)
+            if example_texts
+            else ""
+        )
 
     def read(self, text: str) -> tuple[RelationPath, ...]:
         """The chains in a text, a line each, as "a -> b" or as "r(q) <- a(x, z) & b(z, y)". A line
         with anything that is no relation of the graph is none.
         """
-        found = dict[RelationPath, None]()
+        paths = dict[RelationPath, None]()
         for line in text.splitlines():
             body = ARGUMENTS.sub("", HEAD.sub("", line)).strip().strip("[]-*. ")
             for separator in (ARROWS, BETWEEN):
                 names = [plain_name(x.strip("'\"` ")) for x in separator.split(body)]
                 known = all(n in self.graph.relations for n in names)
                 if known and len(names) <= self.hops:
-                    found[tuple(self.graph.relations[n] for n in names)] = None
-        return tuple(found)[: self.most]
+                    paths[tuple(self.graph.relations[n] for n in names)] = None
+        return tuple(paths)[: self.most]
 
     def masked(self, question: str, entities: tuple[str, ...]) -> str:
         """The question without the names of its entities."""
@@ -154,7 +158,7 @@ class RulePlanner:
         index, own = self.index, [words_of(question), words_of(task)]
         if index is None:
             return ()
-        bare, found = self.masked(question, self.entities_in(question)), list[Example]()
+        bare, examples = self.masked(question, self.entities_in(question)), list[Example]()
         seen = set[str]()  # questions that differ in their entities alone are shown once
         for number, masked, _ in index.search(bare, LOOKED_AT * self.k):
             text, entities, answers = self.solved.rows[int(number)]
@@ -162,5 +166,5 @@ class RulePlanner:
                 continue
             seen.add(plain_name(masked))
             if paths := self.graph.paths(entities, answers, self.hops, self.most):
-                found.append((text, paths))
-        return tuple(found[: self.k])
+                examples.append((text, paths))
+        return tuple(examples[: self.k])

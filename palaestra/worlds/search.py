@@ -36,9 +36,11 @@ from palaestra.types import (
 from palaestra.verifiers.answers.final import boxed_answer, gold_of
 from palaestra.verifiers.answers.short import contains_term, matches_gold, normalise_text
 from palaestra.verifiers.ranking import document_grades
-from palaestra.worlds.retrieval import check_gold
+from palaestra.worlds.retrieval import Retriever, check_gold, find
 
-Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "judged", "answer"]
+Outcome: TypeAlias = Literal[
+    "found", "nothing", "empty", "over", "malformed", "judged", "opened", "unknown", "answer"
+]
 Rule: TypeAlias = Literal["again", "end"]
 EMPTY, NOTHING, SPENT = "invalid query", "nothing", "no searches left"
 THINK, RESULT = "think", "result"
@@ -102,7 +104,7 @@ class Search:
     "executed", whether it found something or answered. And "turns", "calls", "malformed", "answered", "answer", "correct".
 
     Args:
-        index: of the documents.
+        index: of the documents, or a search of the user's own, `OwnSearch`.
         k: documents that a search shows at most, a line each.
         turns: that an episode may have, the answer included.
         calls: searches that an episode may make; 0 = as many as it has turns.
@@ -114,7 +116,7 @@ class Search:
         sigma: of the logarithm of these seconds.
     """
 
-    index: BM25
+    index: Retriever
     k: int = 3
     turns: int = 6
     calls: int = 0
@@ -139,8 +141,8 @@ class Search:
         right_answers(task)
         check_gold(self.index, sources_of(task), task)
         *before, last = task.prompt
-        said = f"{last.content}\n\n{self.usage}" if self.told else last.content
-        return self._ask(self._begin(task), (*before, replace(last, content=said)))
+        content = f"{last.content}\n\n{self.usage}" if self.told else last.content
+        return self._ask(self._begin(task), (*before, replace(last, content=content)))
 
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
         form, content = self.read(acts[0].text)
@@ -155,9 +157,13 @@ class Search:
             if not hits:
                 return self._missed(state, "nothing", NOTHING, self.rules.nothing)
             state = self._after(state, "found", hits)
-            # a line each: a document cannot look like several
-            return self._go_on(state, "\n".join(" ".join(text.split()) for _, text, _ in hits))
+            return self._go_on(state, "\n".join(map(self.line_of, hits)))
         return self._missed(state, "malformed", self.correction(state), self.rules.malformed)
+
+    def line_of(self, hit: Hit) -> str:
+        """How a passage is shown: a line each, so that a document cannot look like several."""
+        _, text, _ = hit
+        return " ".join(text.split())
 
     def correction(self, state: SearchState) -> str:
         """What the policy is told whose message could not be read."""
@@ -181,7 +187,7 @@ class Search:
         """The same questions without the documents: the first message must answer."""
         return replace(self, turns=1)
 
-    def read(self, text: str) -> tuple[Literal["search", "answer", "malformed"], str]:
+    def read(self, text: str) -> tuple[Literal["search", "answer", "open", "malformed"], str]:
         """What a message does, and what with: one search or one answer, after a thought or other words
         without a tag, or without any. A quoted tag is none. Nothing stands behind a search, since it
         would be made up before the documents are read; further lines may stand behind an answer.
@@ -211,7 +217,9 @@ class Search:
             known_ways = zip(meta.get("gold", ()), meta["queries"], strict=False)
             return next((q for i, q in known_ways if i not in ids_found), "")
         query = self.first_query(state.task)
-        return query if not state.outcomes and self.index.search(query, 1) else ""
+        index = self.index
+        finds = not isinstance(index, BM25) or bool(index.search(query, 1))
+        return query if not state.outcomes and finds else ""
 
     def first_query(self, task: Task) -> str:
         """What is searched first where examples are written: the first known way, or the question
@@ -224,10 +232,19 @@ class Search:
         """The text without tags of the form, so that it can stand inside one."""
         return " ".join(self._tag.sub(" ", text).split())
 
+    @cached_property
+    def _kept(self) -> dict[str, tuple[Hit, ...]]:
+        return {}
+
     @property
     def _tags(self) -> str:
         """All tags of the form, for a pattern."""
-        return "|".join((*self.forms, THINK, RESULT))
+        return "|".join((*self._actions, THINK, RESULT))
+
+    @property
+    def _actions(self) -> tuple[str, ...]:
+        """The tags of what a message may do."""
+        return self.forms
 
     @cached_property
     def _tag(self) -> re.Pattern[str]:
@@ -236,7 +253,7 @@ class Search:
     @cached_property
     def _action(self) -> re.Pattern[str]:
         inside = rf"(?:(?!</?(?:{self._tags})>).)*"
-        forms = "|".join(self.forms)
+        forms = "|".join(self._actions)
         return re.compile(
             rf"{inside}(?:<{THINK}>{inside}</{THINK}>{inside})?"
             rf"(?<![{QUOTES}])<({forms})>({inside})</\1>({inside})",
@@ -253,7 +270,7 @@ class Search:
         if self.seconds:
             z = float(rng_of((*key, "wait", query)).standard_normal())
             await asyncio.sleep(self.seconds * math.exp(self.sigma * z))
-        return self.index.search(query, self.k)
+        return await find(self.index, query, self.k, self._kept)
 
     def _after(
         self, state: SearchState, outcome: Outcome, hits: tuple[Hit, ...] = ()
@@ -281,9 +298,9 @@ class Search:
         return Frame(state=state, asks=(ask,), facts=self._facts(state), state_key=known(state))
 
     def _end(self, state: SearchState, status: str = "finished") -> Frame:
-        said, golds = state.answer, right_answers(state.task)
-        right = said is not None and any(
-            matches_gold(golds, text) for text in (said, boxed_answer(said)) if text
+        answer, golds = state.answer, right_answers(state.task)
+        right = answer is not None and any(
+            matches_gold(golds, text) for text in (answer, boxed_answer(answer)) if text
         )
         return Frame(
             state=state,
@@ -314,7 +331,7 @@ def facts(state: SearchState) -> Mapping[str, Any]:
         "found": state.found,
         "coverage": tuple(coverage),
         "gains": state.gains,
-        "executed": tuple(o in ("found", "answer") for o in state.outcomes),
+        "executed": tuple(o in ("found", "opened", "answer") for o in state.outcomes),
         "answered": state.answer is not None,
         "answer": state.answer,
     }

@@ -80,12 +80,12 @@ class ScriptUser:
 
     async def __call__(self, task: Task, talk: Talk, key: Key) -> str:
         messages = [{"role": role, "content": text} for role, text in talk]
-        said = guard_call(self.spec, load(self.spec, "function"), with_own_data(task), messages)
-        if not isinstance(said, str):
-            raise UserError(f"{self.spec} returned {said!r:.60}; a user says text, or {STOP!r}")
-        if not said.strip():
+        reply = guard_call(self.spec, load(self.spec, "function"), with_own_data(task), messages)
+        if not isinstance(reply, str):
+            raise UserError(f"{self.spec} returned {reply!r:.60}; a user says text, or {STOP!r}")
+        if not reply.strip():
             raise Fault("user", f"{self.spec} said nothing; a user says text, or {STOP!r}")
-        return said
+        return reply
 
 
 @value_class
@@ -182,8 +182,8 @@ class Service:
             return self._end(state)
         if act.calls:
             return await self._call(state, act.calls[0])
-        said = strip_thinking(act.text).strip()
-        state = replace(state, talk=(*state.talk, ("assistant", said)))
+        answer = strip_thinking(act.text).strip()
+        state = replace(state, talk=(*state.talk, ("assistant", answer)))
         if self.static:
             return self._end(state)
         if state.turns >= self.turns:
@@ -265,10 +265,13 @@ class Service:
         return Frame(state=state, asks=(ask,), facts=facts(state), state_key=state.database)
 
     def _end(self, state: ServiceState, status: str = "finished") -> Frame:
-        right, said = database_digest(state.database) == state.gold, outputs_said(state)
-        told = {**facts(state), "database_right": right, "outputs_said": said}
+        right, outputs_right = database_digest(state.database) == state.gold, outputs_said(state)
+        end_facts = {**facts(state), "database_right": right, "outputs_said": outputs_right}
         return Frame(
-            state=state, pay={("policy", ""): float(right and said)}, facts=told, status=status
+            state=state,
+            pay={("policy", ""): float(right and outputs_right)},
+            facts=end_facts,
+            status=status,
         )
 
 
@@ -343,8 +346,8 @@ def outputs_said(state: ServiceState) -> bool:
     """
     required = state.task.meta.get("outputs") or ()
     texts = (required,) if isinstance(required, str) else required
-    said = [plain(text) for role, text in state.talk[state.begun :] if role == "assistant"]
-    return all(any(plain(str(x)) in text for text in said) for x in texts)
+    replies = [plain(text) for role, text in state.talk[state.begun :] if role == "assistant"]
+    return all(any(plain(str(x)) in text for text in replies) for x in texts)
 
 
 def plain(text: str) -> str:

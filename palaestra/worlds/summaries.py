@@ -147,11 +147,11 @@ class WithSummaries:
         ask = frame.asks[0]
         who = (ask.seat, ask.thread)
         begins = ask.new_row or who not in state.begins
-        told = self._tokens(ask, begins, closed=finish == "eos")
+        prompt_tokens = self._tokens(ask, begins, closed=finish == "eos")
         if begins:
-            return replace(frame, state=self._begun(state, ask, told))
+            return replace(frame, state=self._begun(state, ask, prompt_tokens))
         fresh, state = who in state.fresh, replace(state, fresh=state.fresh - {who})
-        if state.used.get(who, 0) + told <= self.limit:
+        if state.used.get(who, 0) + prompt_tokens <= self.limit:
             return replace(frame, state=state)
         if fresh and not self.carry:
             state = replace(state, unread=state.unread + 1)
@@ -174,11 +174,11 @@ class WithSummaries:
         heard = self.players[ask.seat].hear(ask, first=begins, closed=closed, turn=0)
         return sum(len(s.ids) for s in heard)
 
-    def _begun(self, state: SummaryState, ask: Ask, told: int) -> SummaryState:
-        if told > self.limit:
+    def _begun(self, state: SummaryState, ask: Ask, prompt_tokens: int) -> SummaryState:
+        if prompt_tokens > self.limit:
             raise UserError(
                 f"the limit of a context is {self.limit} tokens, and what the environment says first "
-                f"has {told}; raise the limit"
+                f"has {prompt_tokens}; raise the limit"
             )
         first = (ask.seat, ask.thread) not in state.begins
         if first and self.most and not any(m.role == "user" for m in ask.say):

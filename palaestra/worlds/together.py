@@ -84,8 +84,8 @@ class TogetherWorlds:
         return await await_if_needed(world.oracle(state.state))
 
     async def remarks(self) -> Sequence[str]:
-        told = [w for w in self._worlds if isinstance(w, Remarks)]
-        return [line for world in told for line in await world.remarks()]
+        remarking = [w for w in self._worlds if isinstance(w, Remarks)]
+        return [line for world in remarking for line in await world.remarks()]
 
     async def open(self) -> tuple[ToolSchema, ...]:
         """Begins the tools of all parts. An episode is shown those of its own."""

@@ -36,7 +36,7 @@ COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
         "tool_errors",
         "executed",
         "answered",
-        ("tools_used", tuple, "names of the tools of which a call gave no error, each once"),
+        "tools_used",
     )
 )
 @stage
@@ -79,8 +79,8 @@ class WithTools:
         (turn, *counts), done, used = state
         calls = acts[0].calls
         if end := end_of(acts[0]):
-            said = facts(counts, (*done, end[1]), used, answered=end[1])
-            return Frame(state=state, facts=said, status=end[0])
+            end_facts = facts(counts, (*done, end[1]), used, answered=end[1])
+            return Frame(state=state, facts=end_facts, status=end[0])
         if turn == self.turns:
             cut = facts(counts, (*done, False), used)
             return Frame(state=state, facts=cut, status="truncated:turns")
@@ -89,15 +89,17 @@ class WithTools:
         failed = [f and not m for (_, f), m in zip(results, malformed, strict=True)]
         more = (1, len(calls), sum(malformed), sum(failed))
         after = tuple(a + b for a, b in zip(state[0], more, strict=True))
-        said = "\n".join(m.content for m, _ in results)
+        results_text = "\n".join(m.content for m, _ in results)
         worked = not any(f for _, f in results)
         used = used_tools(used, results)
-        return await self._ask(tuple(m for m, _ in results), (after, (*done, worked), used), said)
+        return await self._ask(
+            tuple(m for m, _ in results), (after, (*done, worked), used), results_text
+        )
 
     async def _ask(self, say: tuple[Any, ...], state: ToolState, key: str) -> Frame:
         ask = Ask(seat="policy", say=say, tools=await self.open())
-        told = facts(state[0][1:], *state[1:])
-        return Frame(state=state, asks=(ask,), facts=told, state_key=key)
+        tool_facts = facts(state[0][1:], *state[1:])
+        return Frame(state=state, asks=(ask,), facts=tool_facts, state_key=key)
 
     def close(self) -> None:
         """Ends the tools' servers."""

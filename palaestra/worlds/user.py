@@ -220,8 +220,8 @@ class UserTasks:
 def need(good: bool, where: str, what: str, value: Any, instead: str) -> None:
     """Raises UserError for a value that is not what it must be."""
     if not good:
-        shown = " ".join(repr(value).split())[:EXCERPT]
-        raise UserError(f"{where}: {what} is {type(value).__name__} {shown}; write {instead}")
+        excerpt = " ".join(repr(value).split())[:EXCERPT]
+        raise UserError(f"{where}: {what} is {type(value).__name__} {excerpt}; write {instead}")
 
 
 def is_list_of(value: Any, kind: type) -> bool:

@@ -48,7 +48,7 @@ def test_a_page_shows_what_was_measured(tmp_path):
     row = "| smollm2, float32, 4 x 8, all 64 tokens | 2.50 (2.25 to 3.00) |"
     assert row in page and "| 700 against 1500 | 90 against 200 | 2.75 (2.25 to 3.00) | 3 | 1.16.0 |" in page
     assert "| turns, histories read again | 1.90 |  | 2: 4.00 s |" in page
-    assert page.count("Not measured.") == 8  # step, ablation, engine, drafts, memory, sandbox, busy, checkouts
+    assert page.count("Not measured.") == 9  # step, ablation, engine, drafts, company, memory, sandbox, busy, checkouts
     assert "--full` | P, 2 cores | torch 2.13.0, trl 1.16.0 | 0.1 |" in page
     assert "`palaestra bench scaling` | P, 2 cores | torch 2.13.0 | 0.1 |" in page
     drawn = (tmp_path / "speed.svg").read_text()
@@ -66,7 +66,7 @@ def test_what_was_measured_is_named():
     assert setting(two) == "tiny, float32, 2 threads, 16 x 8, up to 64 tokens"
 
 
-@pytest.mark.parametrize("what", ["step", "engine", "drafts", "trl", "ablation", "memory", "scaling"])
+@pytest.mark.parametrize("what", ["step", "engine", "drafts", "company", "trl", "ablation", "memory", "scaling"])
 def test_a_device_that_is_not_there_is_refused_in_one_line(monkeypatch, capsys, what):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)

@@ -15,6 +15,7 @@ from benchmarks import exactness, gpu, peer, programme, turns
 from benchmarks.page import main as draw_page
 from benchmarks.random_models import model_folder
 from benchmarks.slices import MODELS, REHEARSAL, SLICES, find_slices, slice_of, work_of
+from benchmarks.trl import PHASES
 from benchmarks.work import Work
 from palaestra.cli.main import main
 from palaestra.engines import vllm
@@ -244,6 +245,21 @@ ENGINE = {
         ]
     },
 }
+
+
+def test_a_step_beside_trl_is_drawn_with_its_version(tmp_path):
+    """Without TRL, as its rehearsal is skipped where it is not installed."""
+    memory = {"update": 10.0, "update_above_base": 4.0}
+    result = {
+        "memory_mb": {"palaestra": memory, "trl": memory},
+        "ratios": dict.fromkeys(PHASES, RATIO),
+        "ratio_per_token": RATIO,
+    }
+    work = {"model": "qwen2.5-0.5b", "dtype": "float32", "prompts": 2, "group": 2, "full": True, "max_tokens": 8}
+    machine = {**MACHINE, "trl": "1.16.0", "omp_num_threads": "1"}
+    record = {**ENGINE, "slice": "trl-0.5b", "machine": machine, "work": work, "result": result}
+    (row,) = [x for x in page_of(tmp_path, record).splitlines() if x.startswith("| qwen2.5-0.5b, float32, 2 x 2,")]
+    assert row.endswith("| 3 | 1.16.0 |") and "10 against 10" in row
 
 
 def test_the_page_says_of_each_slice_what_was_measured_or_that_nothing_was(tmp_path):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-from benchmarks import ablation, busy, drafts, engine, formats, memory, sandbox, scaling, step, trl, turns
+from benchmarks import ablation, busy, company, drafts, engine, formats, memory, sandbox, scaling, step, trl, turns
 from benchmarks.work import Work
 from palaestra.attempts import DraftCounts
 from palaestra.cli.main import main
@@ -120,6 +120,7 @@ def quick(monkeypatch):
         | {"sample": lambda *_: (1.0, 2.0, [((7,), (0.0,))], DraftCounts(passes=2, tokens=3, drafted=2, accepted=1))},
         formats: {"load": loading["load"], "sample": lambda *_: (1.0, 0.5, []), "copy_seconds": lambda e: 1.5}
         | {"OwnEngine": lambda *_, **__: None, "gaps": lambda *_: {"gap": 0.1, "max": 0.2, "kl": 0.3, "capped": 0.4}},
+        company: {"load": loading["load"], "sample": lambda *_: (1.0, 0.5, []), "OwnEngine": lambda *_, **__: None},
         scaling: loading | {"time_steps": steps, "histories": lambda *_: (1.0, 2.0), "make_model": lambda *_: "m"},
         ablation: {"prepare_work": loading["prepare_work"], "time_rounds": ablations},
         memory: {"peaks": lambda *_: {"base": 1.0, "rollout": 2.0, "update": 3.0}},
@@ -160,6 +161,7 @@ MEASURES = {
     "engine": lambda parts: engine.measure(Work(), 2, parts),
     "drafts": lambda parts: drafts.measure(Work(), 2, parts),
     "formats": lambda parts: formats.measure(Work(), 2, parts),
+    "company": lambda parts: company.measure(Work(), 2, parts),
     "scaling": lambda parts: scaling.measure(2, "cpu", parts),
     "ablation": lambda parts: ablation.measure(Work(), 2, parts),
     "memory": lambda parts: memory.measure(Work(), 2, parts),

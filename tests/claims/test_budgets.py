@@ -134,6 +134,7 @@ def test_mixed_up_weights_are_as_uneven():
 ARMS = [(m, n, recipe_of(a)) for m in METHODS for n, a in experiment_of(m).arms.items()]
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("arm", [pytest.param(a, id=f"{m}:{n}") for m, n, a in ARMS])
 def test_every_arm_runs(arm, context, small):
     runs_two_steps(small(arm), context())

@@ -27,6 +27,7 @@ ARMS = [
 ]
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("arm", [pytest.param(a, id=f"{i}:{n}") for i, n, a in ARMS])
 def test_every_arm_runs(arm, context, small):
     runs_two_steps(small(arm), context())

@@ -90,6 +90,7 @@ def test_a_literal_verifier_reads_the_text(said, same):
 ARMS = [(m, n, a) for m in METHODS for n, a in experiment_of(m).arms.items() if n != "start"]
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("arm", [pytest.param(a, id=f"{m}:{n}") for m, n, a in ARMS])
 def test_every_arm_runs(arm, context, small, request):
     (task,) = experiment_of(request.node.callspec.id.partition(":")[0]).tasks

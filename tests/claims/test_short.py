@@ -126,6 +126,7 @@ def test_fresh_episodes_pay_for_as_many_steps_as_reused_ones():
 ARMS = [(m, n, a) for m in (*METHODS, "loop") for n, a in experiment_of(m).arms.items()]
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("arm", [pytest.param(a, id=f"{m}:{n}") for m, n, a in ARMS])
 def test_every_arm_runs(arm, context, small):
     runs_two_steps(small(arm), context())

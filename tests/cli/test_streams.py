@@ -1,6 +1,7 @@
 """However a run is ended from outside, it ends in order: whole checkpoints, one clear line, the right exit status."""
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -115,6 +116,16 @@ def test_streams_that_are_closed_are_no_error(closed, place):
     )
     assert done.returncode == 0 and not done.stderr
     assert done.stdout == "" if 1 in closed else '"id": "grpo"' in done.stdout or "grpo" in done.stdout
+
+
+@pytest.mark.parametrize("closed", [(0, 1), (0, 1, 2)])
+def test_a_run_ends_where_nobody_listens(closed, place):
+    redirects = " ".join(f"{n}>&-" if n else "0<&-" for n in closed)
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(PALAESTRA)} train --smoke --out run {redirects}"], capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert json.loads((place / "run" / "summary.json").read_text())["weights_sha256"]
 
 
 def test_characters_that_the_terminal_lacks_are_written_as_numbers(place):

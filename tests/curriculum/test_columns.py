@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from palaestra.context import Bench
 from palaestra.curriculum.columns import WrittenColumn, fill_template, frozen_starts
-from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.pool import Shuffled
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import Verify
 from palaestra.run.describe import describe_written

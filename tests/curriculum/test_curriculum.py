@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palaestra.curriculum.draw import Series, Shuffled
-from palaestra.curriculum.pool import is_mixed
+from palaestra.curriculum.pool import Series, Shuffled, is_mixed
 from palaestra.curriculum.prioritised import Prioritised, Successes
 from palaestra.curriculum.replay import Replay, draw_by_priority, group_by_prompt
 from palaestra.errors import UserError

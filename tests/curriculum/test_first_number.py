@@ -15,8 +15,8 @@ from palaestra.claims.curricula import Later
 from palaestra.claims.data.logics_stem import DrawSkewed
 from palaestra.curriculum.arms import Bandit, arms_of, first_number
 from palaestra.curriculum.difficulty import EasyToHard, ProbedArms
-from palaestra.curriculum.draw import Shuffled
 from palaestra.curriculum.knowledge import KnowledgeBoundary
+from palaestra.curriculum.pool import Shuffled
 from palaestra.curriculum.prioritised import Prioritised
 from palaestra.curriculum.respelled import Respelled
 from palaestra.privacy.lines import Poisson

@@ -8,7 +8,7 @@ import pytest
 import torch
 from palaestra.abilities import draw_numbers
 from palaestra.credit.preferences import RatePrompts, prompt_row
-from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.pool import Shuffled
 from palaestra.curriculum.select import NearValue, Select
 from palaestra.recipes.data import pcl
 from palaestra.run.driver import prepare

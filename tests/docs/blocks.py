@@ -14,9 +14,12 @@ METHODS = sorted((ROOT / "docs" / "methods").glob("*.md"))
 SHELL = ("", "bash", "sh", "console")
 
 
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+
+
 def fenced(page):
     """(kind, code) of each block of a page, those inside a list too."""
-    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```", page.read_text(), re.DOTALL | re.MULTILINE)
+    found = FENCE.findall(page.read_text())
     return [(kind, re.sub(rf"^{indent}", "", code, flags=re.MULTILINE)) for indent, kind, code in found]
 
 
@@ -29,6 +32,12 @@ def commands(page):
         for line in code.replace("\\\n", " ").splitlines()
     ]
     return [c.strip() for line in lines for c in re.split(r";|&&", line) if c.strip() and not c.strip().startswith("#")]
+
+
+def indented(page):
+    """The commands of blocks that are indented in place of fences, each without its comment."""
+    outside = FENCE.sub("", page.read_text()).replace("\\\n", " ")
+    return [c.split(" #")[0].strip() for c in re.findall(r"^ {4}(palaestra .*)$", outside, re.MULTILINE)]
 
 
 def programs(page):

@@ -76,7 +76,7 @@ def test_command(command, place, capsys):
     if "judged" in command:
         assert {s["reward"] for s in steps if "reward" in s} <= {0.0, 1.0} and "part/judge" in logged
         assert "Question: What is 2+2?\nAnswer: 4\n" in place.seen[0]["messages"][-1]["content"]
-    if "Pairs" in command or "dpo" in command or "reward_model" in command:
+    if "dpo" in command or "reward-model" in command:
         assert "ranking_before" in json.loads(Path("run/summary.json").read_text())
 
 

@@ -110,6 +110,15 @@ def chat(text):
     return [{"role": "user", "content": text}]
 
 
+FILES["verl.yaml"] = """
+    algorithm: {adv_estimator: grpo}
+    data: {train_files: train.parquet, val_files: test.parquet, train_batch_size: 8, max_response_length: 32}
+    actor_rollout_ref:
+      actor: {ppo_mini_batch_size: 4, use_kl_loss: True, kl_loss_coef: 0.001, clip_ratio_high: 0.28, optim: {lr: 1e-6}}
+      rollout: {n: 4}
+    trainer: {total_training_steps: 2, test_freq: 1, save_freq: 1, logger: console}
+    custom_reward_function: {path: score.py}
+    """
 RECORDS = {
     "train.jsonl": lambda q, a: {"prompt": chat(q), "ground_truth": a},
     "eval.jsonl": lambda q, a: {"prompt": chat(q), "ground_truth": a},

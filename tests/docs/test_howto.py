@@ -1,6 +1,7 @@
 """The files and commands of docs/howto.md run as they stand there, at smoke size."""
 
 import ast
+import functools
 import json
 import re
 import runpy
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import palaestra as pl
 import pyarrow.parquet as pq
 import pytest
 from palaestra.cli.main import main
@@ -83,6 +85,13 @@ def test_a_trained_model_is_asked(place, capsys):
     capsys.readouterr()
     runpy.run_path("ask.py")
     assert capsys.readouterr().out.strip()
+
+
+def test_a_run_is_steered_from_python(place, monkeypatch):
+    monkeypatch.setattr(pl, "train", functools.partial(pl.train, smoke=True, out="run", quiet=True))
+    runpy.run_path("steered.py")
+    steps = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert all(s["reward/doubled"] == 2 * s["reward"] for s in steps if "reward" in s)
 
 
 def test_answers_of_a_larger_model_become_demonstrations(place):

@@ -22,7 +22,7 @@ HERE = [
     for kind, there in {
         "int8": "fbgemm" in torch.backends.quantized.supported_engines,
         "float16": "fbgemm" in torch.backends.quantized.supported_engines,
-        "bfloat16": formats.computes_bfloat16(),
+        "bfloat16": formats.computes_bfloat16() and "ONEDNN_MAX_CPU_ISA" not in os.environ,
     }.items()
     if there
 ]
@@ -156,6 +156,23 @@ def test_copies_follow_the_weights():
     second = answers(engine)
     assert [a.logp for _, a in first] != [a.logp for _, a in second]
     assert float(gaps(model, second).abs().mean()) < 0.05
+
+
+def test_instructions_that_are_hidden_from_onednn_are_not_there(monkeypatch):
+    """As with ONEDNN_MAX_CPU_ISA=AVX2, where the processor says that it has bfloat16."""
+
+    def refuse(*_):
+        raise RuntimeError("bf16 path needs the cpu support avx512bw")
+
+    monkeypatch.setattr(formats, "computes_bfloat16", lambda: True)
+    monkeypatch.setattr(formats, "_bfloat16", refuse)
+    formats._bfloat16_is_multiplied.cache_clear()
+    try:
+        assert "bfloat16" not in formats.formats_here()
+        with pytest.raises(UserError, match="no instructions for bfloat16"):
+            formats.check_format("bfloat16", "cpu")
+    finally:
+        formats._bfloat16_is_multiplied.cache_clear()
 
 
 def test_what_cannot_be_is_said_before_anything_runs(monkeypatch):

@@ -229,6 +229,69 @@ def test_adapters_travel_merged(log, tmp_path):
     assert sorted(p.name for p in (tmp_path / "copy").glob("**/*.safetensors")) == ["model.safetensors"]
 
 
+def adapted(rank=3):
+    from palaestra.models.lora import LoRA
+
+    pytest.importorskip("peft")
+    model = load("tiny", lora=LoRA(rank=rank))
+    with torch.no_grad():
+        for p in model.trainable():
+            p.normal_()
+    return model
+
+
+def test_adapters_travel_alone(log, tmp_path):
+    """The weights below them once, then some kilobytes for each update, under a number of their own."""
+    model = adapted()
+    engine = vllm.VllmEngine(model, adapters=True)
+    try:
+        ask(engine, [(65,)])
+        scratch = next(tmp_path.glob("palaestra-vllm-*"))
+        base = load_file(scratch / "model" / "model.safetensors")
+        own = load_file(Path(load("tiny").source) / "model.safetensors")
+        assert base.keys() == own.keys() and all(torch.equal(base[k], own[k]) for k in own)
+        with torch.no_grad():
+            for p in model.trainable():
+                p.add_(1.0)
+        engine.forget()
+        samples = ask(engine, [(65,), (66,)])
+        sent = [e for e in log() if "lora" in e]
+        assert [e["lora"] for e in sent] == [1, 2] == [engine.updates - 1, engine.updates]
+        assert len({e["weights"] for e in sent}) == 2 and not [e for e in log() if "rpc" in e] and len(samples) == 2
+        whole = (scratch / "model" / "model.safetensors").stat().st_size
+        assert all(e["bytes"] < whole / 4 for e in sent)
+        assert [p.name for p in scratch.glob("adapters-*")] == ["adapters-2"]
+    finally:
+        engine.close()
+
+
+def test_adapters_that_were_not_taken_sample_nothing(log, monkeypatch):
+    monkeypatch.setenv("FAKE_VLLM_LOADS", "rww")  # it is tried twice
+    engine = vllm.VllmEngine(adapted(), adapters=True)
+    try:
+        with pytest.raises(Fatal, match="samples from other weights than it was given"):
+            ask(engine, [(65,)])
+        assert engine.sampled_tokens == 0
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"adapters": 1}, "write adapters=True or adapters=False"),
+        ({"adapters": True, "sleep": True}, "what sleeps forgets the weights below the adapters"),
+        ({"adapters": True}, "there are no adapters; train with --lora RANK"),
+    ],
+)
+def test_settings_of_adapters(log, settings, says):
+    with pytest.raises(UserError, match=says):
+        vllm.check_served(load("tiny"), **settings)
+    assert vllm.served_rank(adapted()) == 8
+    with pytest.raises(UserError, match="vLLM takes ranks up to 512, not 600"):
+        vllm.served_rank(adapted(600))
+
+
 # ---- probes
 
 

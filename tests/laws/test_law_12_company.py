@@ -1,13 +1,10 @@
 """Law 12: what is sampled does not depend on who shares a forward pass: on a processor in float32, to the last bit.
 
-Which kernels a product gets depends on the processor; other processors are seen here by settings that hide instructions or choose
-other kernels of MKL and oneDNN.
+Which kernels a product gets depends on the processor; other ones are seen here by settings (`tests/laws/processors.py`).
 """
 
 import asyncio
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,15 +14,10 @@ from palaestra.engines.own import OwnEngine
 from palaestra.models.load import load
 from palaestra.types import Sampling
 
+from tests.laws.processors import OTHERS, check_under
 from tests.models.test_models import build
 
 ANSWERS, TOKENS = 12, 12
-OTHERS = {
-    "no vector instructions": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"},
-    "MKL's compatible kernels": {"MKL_CBWR": "COMPATIBLE"},
-    "MKL's strict kernels": {"MKL_CBWR": "AUTO,STRICT"},
-    "two threads": {"OMP_NUM_THREADS": "2"},
-}
 
 
 def asked(engine):
@@ -104,20 +96,38 @@ def rules(engine):
     return [decoder.compact.rows(), decoder.outputs()] if decoder.compact else decoder.linears.rules()
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_law_holds_on_other_processors(name, tmp_path):
-    """The tests above, in a process that sees another one; nothing that was measured here is known there."""
-    told = os.environ | OTHERS[name] | {"XDG_CACHE_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    which = [f"{__file__}::{test}" for test in INSIDE]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *which]
-    done = subprocess.run(command, env=told, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stdout[-3000:]
+    """The tests above, where this processor looks like another one."""
+    check_under(name, [f"{__file__}::{test}" for test in INSIDE], tmp_path)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_laws_hold_on_other_processors(name, tmp_path):
+    """Those of other files that compare bits, or sums that were added in two orders."""
+    check_under(name, [str(TESTS / test) for test in ELSEWHERE], tmp_path)
 
 
 INSIDE = [
     "test_samples_are_the_same_in_any_company",
     "test_drafts_change_no_sample",
     "test_without_the_rows_that_were_measured_the_law_is_seen_to_break",
+]
+TESTS = Path(__file__).parents[1]
+ELSEWHERE = [
+    "laws/test_law_11_logp.py",
+    "laws/test_law_13_shards.py::test_gradients_of_some_objectives[2]",
+    "laws/test_law_14_pictures.py",
+    "laws/test_law_14_sight.py::test_choices_behind_a_picture_agree_between_engine_and_trainer",
+    "laws/test_law_14_sight.py::test_steering_reaches_pictures_in_engine_and_trainer_alike",
+    "laws/test_law_14_sounds.py",
+    "models/test_blockwise.py",
+    "models/test_packed.py::test_what_is_packed_beside_a_row_changes_its_log_probs_by_rounding_alone",
+    "models/test_values.py::test_engine_and_scorer_act_alike",
+    "rollout/test_tickets.py::test_waves_change_nothing_of_single_turns",
+    "rollout/test_tickets.py::test_where_rollouts_happen_cannot_be_seen",
 ]
 
 

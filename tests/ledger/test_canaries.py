@@ -4,7 +4,7 @@ import math
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import palaestra as pl
@@ -16,6 +16,7 @@ from palaestra.ledger import canaries, versions
 from palaestra.ledger.canaries import Canary, Movement, compare, numeric, pick, suspects
 from palaestra.ledger.versions import Version
 from palaestra.run.context import RunContext
+from palaestra.schedule import SCHEDULES, Jump, Linear, Sigmoid
 from safetensors.torch import save_file
 
 RECORDED = Canary(
@@ -219,6 +220,51 @@ def test_a_second_step_behind_a_magnified_update_is_not_decided(monkeypatch, noi
     assert canaries.judge(None, recorded, today).undecided is undecided
     far = replace(today, numbers={"step 1/loss": 0.6, "step 2/loss": 2.0})
     assert canaries.judge(None, recorded, far).undecided is False  # the first update itself moved
+
+
+@pytest.mark.parametrize(("drawn", "undecided"), [("a", True), ("c", False)])
+def test_other_tokens_at_a_boundary_are_excused_only_where_noise_draws_the_recorded_ones(monkeypatch, drawn, undecided):
+    """The last of eight runs with noise draws "a", which is recorded, or another one, as a fault does."""
+    seen = []
+
+    def watch(case, size, out=None, noise=0, scale=canaries.NOISE):
+        seen.append((noise, scale))
+        return replace(RECORDED, ids=drawn if len(seen) == len(canaries.NEAR) else "b")
+
+    monkeypatch.setattr(canaries, "watch", watch)
+    today = replace(RECORDED, ids="b", nearest=canaries.BOUNDARY / 2)
+    moved = canaries.judge(None, RECORDED, today)
+    assert moved.undecided is undecided and tuple(seen) == canaries.NEAR and len({n for n, _ in seen}) == 8
+    assert {scale for _, scale in seen} == {canaries.NOISE, 10 * canaries.NOISE}
+
+
+@pytest.mark.parametrize(
+    ("part", "hastened"),
+    [
+        (Jump(0.0, 1.0, 20), Jump(0.0, 1.0, 1)),
+        (Jump(0.0, 1.0, 0), Jump(0.0, 1.0, 0)),  # from the start
+        (Jump(0.0, 1.0, 1 << 30), Jump(0.0, 1.0, 1 << 30)),  # never
+        (Linear(1.0, 0.0, 400), Linear(1.0, 0.0, 1)),
+        (Sigmoid(1.0, 0.0, 69.8, 2.0), Sigmoid(1.0, 0.0, 1, 2.0)),
+        (pl.rollout.Snapshots(every=10, keep=2), pl.rollout.Snapshots(every=1, keep=2)),
+        (pl.Shuffled(), pl.Shuffled()),
+    ],
+)
+def test_a_clock_strikes_at_the_second_step_of_a_canary(part, hastened):
+    assert canaries.hasten(part) == hastened
+
+
+def test_every_schedule_names_its_clock():
+    assert {c.clock for c in SCHEDULES.values()} == {"steps", "step", "every", "middle"}
+    assert all(c.clock in {f.name for f in fields(c)} for c in SCHEDULES.values())
+
+
+def test_clocks_inside_of_a_recipe_are_found():
+    """Kimi's reward for brevity begins at step 20, and in its canary at the second step."""
+    recipe = catalogue.recipe("kimi-k1.5")
+    assert recipe.learners["policy"].credit.links[0].weight == Jump(0.0, 0.5, 20)
+    small = canaries.resize(recipe, (2, 4))
+    assert small.learners["policy"].credit.links[0].weight == Jump(0.0, 0.5, 1) and small.schedule.steps == 2
 
 
 def test_noise_as_small_as_rounding_is_seen_where_an_arm_magnifies_it():

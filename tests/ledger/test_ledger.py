@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 from palaestra.cli.main import main
-from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.pool import Shuffled
 from palaestra.ledger import cells, digests, files, results, versions
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.expectations import Greater

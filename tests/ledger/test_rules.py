@@ -443,6 +443,60 @@ def test_again_keeps_the_rest_of_a_result(run, tmp_path, capsys):
     assert kept.pop("again")["arms"].keys() == {"rloo"} and kept == json.loads(json.dumps(whole))
 
 
+@pytest.fixture
+def published(run, monkeypatch):
+    """A result that is published, and the cells of a spot check that end with other numbers."""
+    whole = run(EXPERIMENT, ends) | {"machine": "another"}
+    monkeypatch.setattr(once_more, "read_result", {"rloo": whole}.get)
+
+    def check(number, share=(1, 1), **flags):
+        run.use(EXPERIMENT, number)
+        return once_more.spot_check(["rloo", "grpo"], share, out=run.out, headway=Headway("spot", [].append))
+
+    check.whole = whole
+    return check
+
+
+def test_a_spot_check_runs_the_first_seed_of_a_share_of_all_arms(run, published):
+    """Each arm is in one share of all, with the setting that was chosen; a method without a result is none of them."""
+    seen = []
+    for k in (1, 2):
+        report = published(ends, share=(k, 2))
+        assert (report.ran, report.other, report.wrong, report.left_out) == (2, {}, [], {})
+        seen += [(c.arm, c.seed) for c in run.asked]
+    assert sorted(seen) == sorted((arm, 0) for arm in published.whole["arms"])
+    assert published(ends, share=(0, 1)).ran == 0
+
+
+def test_a_spot_check_fails_on_a_number_that_no_processor_explains(published, monkeypatch):
+    """The seeds of an arm differ by .002 here: .202 is within that of their range, .21 is not, and .202 is wrong on the
+    machine that measured."""
+    near = published(lambda c: ends(c) + (0.002 if c.arm == "no baseline" else 0))
+    assert near.other == {"rloo: no baseline": "0.202, it was 0.2"} and near.wrong == []
+    assert "another processor may do this" in once_more.describe_spot_check(near)
+    far = published(lambda c: ends(c) + (0.01 if c.arm == "no baseline" else 0))
+    assert far.wrong == ["rloo: no baseline"]
+    assert once_more.describe_spot_check(far) == "rloo: no baseline: 0.21, it was 0.2\n3 of 4 arms gave the same number"
+    failed = published(lambda c: None if c.arm == "rloo" else ends(c))
+    assert failed.wrong == ["rloo: rloo"] and failed.other == {"rloo: rloo": "failed: x"}
+    monkeypatch.setitem(published.whole, "machine", once_more.machine_of("cpu"))
+    assert published(lambda c: ends(c) + (0.002 if c.arm == "rloo" else 0)).wrong == ["rloo: rloo"]
+    monkeypatch.setitem(published.whole, "rules", 1)
+    assert published(ends).left_out.keys() == {"rloo"}
+
+
+def test_a_spot_check_that_fails_ends_with_status_1_and_changes_no_result(run, published, monkeypatch, capsys):
+    monkeypatch.setattr(command, "published", lambda: ["rloo", "rloo@small"])
+    before = json.dumps(published.whole)
+    ask = ["reproduce", "--again", "--share", "1/2", "--out", str(run.out)]
+    run.use(EXPERIMENT, ends)
+    assert main(ask) == 0 and capsys.readouterr().out == "2 of 2 arms gave the same number\n"
+    run.use(EXPERIMENT, lambda c: 0.9)
+    with pytest.raises(SystemExit, match="1"):
+        main(ask)
+    assert "0.9, it was" in capsys.readouterr().out and json.dumps(published.whole) == before
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [

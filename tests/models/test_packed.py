@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from benchmarks.packed import gaps, pairs_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from palaestra.models import packed
@@ -12,9 +13,12 @@ from palaestra.models.forward import forward
 from palaestra.models.layout import Block, Layout
 from palaestra.models.load import frozen_copy, load, save
 from palaestra.models.packed import attend_in_line
+from palaestra.models.score import score_pairs
 from palaestra.types import Example, Row, Segment
 from palaestra.update import pack, split
 from torch.nn.functional import scaled_dot_product_attention
+
+from tests.rounding import agree
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +144,14 @@ def test_no_kernel_is_asked_for_both_a_mask_and_shared_heads_on_a_gpu(monkeypatc
     mask = torch.ones(2, 1, 3, 3, dtype=torch.bool)
     packed._attend(query.as_subclass(There), key, key, mask, None)
     assert asked == [(False, True)]
+
+
+def test_what_is_packed_beside_a_row_changes_its_log_probs_by_rounding_alone():
+    """Which is all that is promised of scores (docs/engines.md). Another context is seen."""
+    model = load("tiny")
+    pairs = pairs_of(model, 12)
+    for size in (2, 12):
+        assert agree(np.concatenate(gaps(model, pairs, size)))
+    (context, target), (other, _) = pairs[:2]
+    scores = [score_pairs(model, [(c, target)])[0] for c in (context, other)]
+    assert not agree(np.abs(scores[0] - scores[1]))

@@ -12,10 +12,10 @@ from palaestra import catalogue
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Requirements, fits, holds, truth_of
-from palaestra.needs.describe import lines, own_command, quote
+from palaestra.needs.describe import lines, own_command, pointer, quote
 from palaestra.needs.rows import template
 from palaestra.run.study import verb_of
-from palaestra.run.unmet import idle_model, is_there, too_few, unjudged, unmet_columns
+from palaestra.run.unmet import idle_model, is_there, needs_under, too_few, unjudged, unmet_columns
 from palaestra.settings.fields import Settings
 from palaestra.types import Message, Task
 
@@ -111,7 +111,31 @@ def test_the_verb_prints_them_and_writes_a_template(tmp_path, capsys):
     assert len(rows) == 3 and all(set(r) == {"prompt", "chosen", "rejected"} for r in rows)
     assert main(["needs", "dpo", "--template", str(file)]) == 2 and "is there already" in capsys.readouterr().err
     assert main(["needs", "dpo", "sides=2"]) == 2 and "no argument 'sides'" in capsys.readouterr().err
-    assert main(["needs", "gigpo", "--template", str(tmp_path / "x")]) == 2
+
+
+@pytest.mark.parametrize(
+    "method, said",
+    [
+        ("gigpo", 'takes --env FILE.py:NAME .*environment.*`palaestra init gigpo FOLDER` writes one.*--task "grid"'),
+        ("spiral", 'takes --env FILE.py:NAME \\(game\\); `palaestra init spiral FOLDER` writes one.*--task "kuhn"'),
+        (
+            "lare",
+            "takes sim=FILE.py:NAME .*`palaestra guide init SIM` describes one.*without it: cooperative navigation",
+        ),
+        ("metacipher", "takes guard=DIR \\(guard\\); `palaestra needs metacipher`"),
+        ("egd-attack", "takes --model DIR alone"),
+    ],
+)
+def test_a_method_without_rows_points_to_what_it_takes(method, said, tmp_path, capsys):
+    assert main(["needs", method, "--template", str(tmp_path / "x")]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert re.search(said, line) and not (tmp_path / "x").exists()
+
+
+def test_every_method_has_a_template_or_a_pointer():
+    for method in BUILT:
+        needs, _, given = needs_under(method, {})
+        assert template(needs, given)[0] or pointer(method, needs, given).startswith("it takes "), method
 
 
 PAIRS = [{"prompt": f"{i}+1", "chosen": str(i + 1), "rejected": "0"} for i in range(12)]

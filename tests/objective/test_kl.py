@@ -14,7 +14,7 @@ from palaestra.credit.gae import Gae, kl_needs
 from palaestra.credit.links import Chain
 from palaestra.credit.penalty import LessKL
 from palaestra.objective.kl import kl_terms
-from palaestra.objective.policy import KL, Entropy, TargetEntropy
+from palaestra.objective.terms import KL, Entropy, TargetEntropy
 from palaestra.recipes.base import grpo, ppo
 from palaestra.recipes.objectives import oreo
 from palaestra.run.driver import prepare

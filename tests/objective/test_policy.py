@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from palaestra.objective.policy import Clipped, TargetEntropy, log_ratio
+from palaestra.objective.policy import Clipped, log_ratio
+from palaestra.objective.terms import TargetEntropy
 from palaestra.recipes.objectives import confucius3
 from palaestra.types import Example, Row, Segment
 from palaestra.update import backward, pack

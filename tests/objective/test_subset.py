@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from palaestra.credit.links import Center, Fact, chain
 from palaestra.errors import UserError
-from palaestra.objective.policy import KL, Clipped, Entropy, Imitation
+from palaestra.objective.policy import Clipped, Imitation
 from palaestra.objective.shaped import Shaped
 from palaestra.objective.subset import On
+from palaestra.objective.terms import KL, Entropy
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import backward, pack, recount, tracked_means
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from palaestra import catalogue
 from palaestra.errors import UserError
-from palaestra.ledger import wording
+from palaestra.ledger import standing, wording
 from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import experiment_of, tiers_of
 from tools.pages import holding
@@ -27,6 +27,32 @@ def test_what_cannot_be_tested_is_not_said_to_wait_for_its_measurement(monkeypat
     assert refused and links(found["untestable"]) == refused
     assert not refused & links(found["unmeasured"])
     assert links(found["unmeasured"])
+
+
+def test_no_verdict_that_was_taken_back_is_listed():
+    """Of a claim on the built-in model, or of one on a real model (`ID@small`)."""
+    page = holding.holding_page()
+    titles = ("Holds", "There, and smaller", "Does not hold here", "The other way round", "Undecided", "Computed")
+    decided = set().union(*(section(page, title) for title in titles))
+    real, back = section(page, "On a real model"), section(page, "Taken back")
+    for entry in (e for e in catalogue.all_entries() if e.built and e.claim):
+        if standing.taken_back(entry.id):
+            assert entry.id in back and entry.id not in decided, entry.id
+        for name in filter(standing.taken_back, tiers_of(entry.id)):
+            assert entry.id in back and entry.id not in real, name
+    assert {"high-entropy-tokens", "lare"} <= back
+
+
+def test_every_family_lists_its_studies():
+    """Pages that compare several methods, and methods with a decided verdict, each under its own family."""
+    entries = [e for e in catalogue.all_entries() if e.built]
+    rows = {family: (pages, claims) for family, pages, claims in holding.family_studies(entries)}
+    assert set(holding.STUDIES) <= set(rows) <= {e.family for e in entries}
+    assert "[Which curriculum, when](curricula.md)" in rows["data"][0]
+    for entry in entries:
+        status = standing.standing(entry).status
+        listed = f"[{entry.id}](methods/{entry.id}.md) ({status})" in rows.get(entry.family, ("", ""))[1]
+        assert listed == (status in holding.DECIDED), entry.id
 
 
 def test_what_an_arm_has_above_another_is_paired_by_seed(monkeypatch):

@@ -46,12 +46,12 @@ def test_the_mean_of_an_arm_is_that_of_its_seeds_or_of_a_control():
 
 
 def test_a_lesson_may_build_on_a_real_model(monkeypatch):
-    name = "high-entropy-tokens@small"
-    assert holding._lesson_row(name, "reversed").startswith(
-        "[high-entropy-tokens](methods/high-entropy-tokens.md) (-0.2"
-    )
+    name = "nsr@small"
+    assert holding._lesson_row(name, "reversed").startswith("[nsr](methods/nsr.md) (-0.3")
     with pytest.raises(UserError, match=f"builds on {name} being smaller, and it is reversed"):
         holding._lesson_row(name, "smaller")
+    with pytest.raises(UserError, match="and it is taken back: write"):
+        holding._lesson_row("high-entropy-tokens@small", "reversed")
     monkeypatch.setattr(holding, "stale_reason", lambda result: "it was declared otherwise")
     with pytest.raises(UserError, match="and it is stale: write"):
         holding._lesson_row(name, "reversed")

@@ -29,6 +29,7 @@ def flat(method: str) -> dict:
     return values.flatten(paper.build_at_size(method, size(method), {}))
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize("entry", SIZED, ids=lambda e: e.id)
 def test_it_builds_at_the_size_of_its_paper(entry):
     """Models, heads and references on no memory; what is only said for other sizes is refused here."""

@@ -154,6 +154,6 @@ def test_before_and_after_training(place):
     assert main(["train", "grpo", *small, "--exams", "inspect:own.py@sums", "--out", "run"]) == 0
     from palaestra.api.run import Run
 
-    summary = json.dumps(Run("run").summary)
-    assert summary.count("inspect:own.py@sums") >= 2
+    ends = Run("run").summary["evaluations"]["inspect:own.py@sums"]
+    assert ends.keys() == {"before", "after"} and all(x["accuracy"]["n"] == 2 for x in ends.values())
     assert {p.name for p in (place / "run" / "inspect").iterdir()} == {"step-0", "step-1"}

@@ -12,7 +12,8 @@ from palaestra.errors import UserError
 from palaestra.models.layout import Layout
 from palaestra.models.load import load
 from palaestra.objective.mismatch import TIS
-from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce
+from palaestra.objective.policy import Clipped, Imitation, Reinforce
+from palaestra.objective.terms import KL
 from palaestra.run import mismatch
 from palaestra.run.driver import prepare
 from palaestra.settings.overrides import add_tis, build

@@ -240,10 +240,10 @@ def test_the_list_of_a_run_that_failed_at_its_start_goes_with_it(tmp_path):
     assert remove_failed_start(tmp_path) and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("flags", [["--skip-bad", "1"], ["--max-prompt-tokens", "9"]])
+@pytest.mark.parametrize("flags", [["--skip-bad", "1"], ["--max-prompt-tokens", "9"], ["--overlong", "cut"]])
 def test_flags_of_records_need_data(flags, capsys):
     assert main(["train", *flags]) == 2
-    assert f"{flags[0]} needs --data: it leaves out rows of your own" in capsys.readouterr().err
+    assert f"{flags[0]} needs --data: it " in capsys.readouterr().err
 
 
 def test_what_is_mended_is_accepted_where_the_run_goes_on(tmp_path):
@@ -256,3 +256,87 @@ def test_what_is_mended_is_accepted_where_the_run_goes_on(tmp_path):
     assert mended == f"go on with: palaestra train --resume {tmp_path} --accept-changes"
     given = advice(Settings(recipe="python", data="d.jsonl"), tmp_path, read_files)
     assert f"resume={str(tmp_path)!r}, accept_changes=True)" in given
+
+
+def overlong_sums(tmp_path, **settings):
+    """Two prompts above the context of 512 tokens, and what was said of them."""
+    long = [{**r, "prompt": f"{'no ' * 1200}say {i}"} if i in (1, 7) else r for i, r in enumerate(SUMS)]
+    said = []
+    ctx = context(write(tmp_path, long), said, **settings)
+    check_records(ctx, (), golds=True)
+    tasks = ctx.bench.tasks
+    prompts = [tasks.task(s, i).prompt[-1].content for s, n in SPLITS(tasks) for i in range(n)]
+    return ctx, said, prompts
+
+
+def test_too_long_prompts_are_dropped_and_counted(tmp_path):
+    ctx, said, prompts = overlong_sums(tmp_path, overlong="drop")
+    assert len(prompts) == 38 and said == ["data: 2 of 40 records are too long and left out (--overlong drop)"]
+    assert [reason.split(", and")[0][:15] for _, reason in ctx.omissions] == ["its prompt has "] * 2
+
+
+@pytest.mark.parametrize("limit", [0, 30])
+def test_too_long_prompts_lose_their_beginning(tmp_path, limit):
+    """An answer fits behind them; a character more would not."""
+    ctx, said, prompts = overlong_sums(tmp_path, overlong="cut", max_prompt_tokens=limit)
+    cut = [p for p in prompts if "say" in p]
+    assert said == ["data: 2 of 40 records are too long and cut, prompts at their beginning (--overlong cut)"]
+    assert len(prompts) == 40 and {p[-5:] for p in cut} == {"say 1", "say 7"} and not ctx.omissions
+    dialect, most = ctx.engine().dialect, limit or 512 - 16
+    size = lambda text: sum(
+        len(p.ids) for p in dialect.extend((Message(role="user", content=text),), first=True, closed=False)
+    )
+    assert all(size(p) <= most < size(f"no no {p}") for p in cut)
+
+
+def test_the_users_limit_may_stop_the_run(tmp_path):
+    rows = [{**r, "prompt": "no " * 60} if i == 1 else r for i, r in enumerate(SUMS)]
+    ctx = context(write(tmp_path, rows), [], overlong="refuse", max_prompt_tokens=30)
+    with pytest.raises(UserError, match="its prompt has more than 30 tokens"):
+        check_records(ctx, (), golds=True)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_texts_lose_their_end_and_have_no_end_token(name, tmp_path):
+    rows, column, reads, _ = RECORDED[name]
+    rows = [{**r, column: LONG} if i in (4, 30) else r for i, r in enumerate(rows)]
+    said, run = [], pl.api.loops.run_blocking
+    ctx = context(write(tmp_path, rows), said, overlong="cut")
+    run(record_checks.check_recorded(reads, ctx))
+    assert said == [f"data: 2 of 40 records are too long and cut, {column} at the end (--overlong cut)"]
+    tasks = ctx.bench.tasks
+    every = [tasks.task(s, i) for s, n in SPLITS(tasks) for i in range(n)]
+    texts = [t.meta[column] for t in every]
+    assert len(texts) == 40 and sum(LONG.startswith(t) and len(t) > 100 for t in texts) == 2
+    (part,) = [p for p in reads.collect.links if hasattr(p, "texts")]
+    for task in every:
+        (row,) = part.episode(ctx, task, task.meta[column], (), column=column).rows
+        ids, cut = row.context(), len(task.meta[column]) > 100
+        assert (ids[-1] == ctx.engine().dialect.end) is not cut and (len(ids) > 500) is cut and len(ids) <= 512
+    ctx = context(write(tmp_path, rows, "e.jsonl"), said, overlong="drop")
+    run(record_checks.check_recorded(reads, ctx))
+    assert said[-1] == "data: 2 of 40 records are too long and left out (--overlong drop)"
+    assert ctx.bench.tasks.size + ctx.bench.tasks.test_size == 38
+
+
+def test_a_text_alone_loses_its_end(tmp_path):
+    rows = [{"text": f"{i} {LONG}" if i == 3 else f"{i} yes"} for i in range(20)]
+    said, run = [], pl.api.loops.run_blocking
+    ctx = context(write(tmp_path, rows), said, overlong="cut")
+    check_records(ctx, (), golds=False)
+    run(record_checks.check_recorded(pl.recipe("sft"), ctx))
+    assert said == ["data: 1 of 20 records are too long and cut, demonstration at the end (--overlong cut)"]
+    tasks = ctx.bench.tasks
+    (long,) = [t for s, n in SPLITS(tasks) for i in range(n) if len((t := tasks.task(s, i)).meta["document"]) > 20]
+    assert (
+        long.prompt[0].content == long.meta["document"] == long.meta["demonstration"]
+        and "3 no" in long.meta["document"]
+    )
+
+
+def test_a_run_trains_on_what_was_cut(tmp_path):
+    rows = [{**r, "demonstration": LONG} if i in (4, 30) else r for i, r in enumerate(SHOWN)]
+    path = write(tmp_path, rows)
+    small = ["--steps", "1", "--evaluate", "0", "--out", str(tmp_path / "run"), "prompts=2"]
+    assert main(["train", "sft", "--data", path, "--overlong", "cut", *small]) == 0
+    assert 'overlong = "cut"' in (tmp_path / "run" / "config.toml").read_text()

@@ -32,6 +32,15 @@ def test_llamarl_splits_sixteen_devices():
         best_split(1, 1, 1)
 
 
+@pytest.mark.parametrize("devices", [2, 3, 7, 16])
+@pytest.mark.parametrize("sample, learn", [(1, 1), (64, 48), (3, 100)])
+def test_mechanism_check_llamarl_separate_devices_gain_nothing_from_equal_work(sample, learn, devices):
+    """Strictly faster needs work that is cheaper on devices of its own, which is the paper's assumption."""
+    together = colocated_seconds(sample, learn, devices)
+    assert best_split(sample, learn, devices).seconds >= together * (1 - 1e-12)
+    assert best_split(0.4 * sample, 0.4 * sample, 2).seconds < colocated_seconds(sample, sample, 2)
+
+
 @pytest.mark.parametrize(
     ("layout", "to", "fractions"),
     [((1, 4, 2), (1, 2), (7 / 8, 3 / 4, 1 / 4)), ((1, 8, 2), (1, 2), (0.9375, 0.875, 0.375))],

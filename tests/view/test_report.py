@@ -293,7 +293,7 @@ def test_colours_are_those_of_advantage_and_surprise():
         ("xy", "other"),
         ("\n", "break rare2"),
     ]
-    assert tokens[1].told == "probability 0.0183, advantage −0.5"
+    assert tokens[1].title == "probability 0.0183, advantage −0.5"
     assert colour_tokens(raw * 500, 2.0)[-1].look == "rest"
     assert escape_controls("a\x00\x7f\tb\n") == "a␀␡\tb\n"
 

@@ -89,15 +89,16 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         wheel = build(Path(folder))
-        found = contents_table(room_sizes(wheel_contents(wheel)))
-        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB\n\n{found}")
+        contents = contents_table(room_sizes(wheel_contents(wheel)))
+        whole = f"The wheel is a file of {wheel.stat().st_size / 1e6:.1f} MB.\n\n{contents}"
+        print(f"{wheel.name}\n\n{whole}")
         if arguments.sdist:
             sdist = build(Path(folder), target="sdist")
             n, size = len(sdist_names(sdist)), sdist.stat().st_size / 1e6
             print(f"\n{sdist.name}: {size:.1f} MB, {n} files")
     if arguments.page:
         page = Path(arguments.page)
-        page.write_text(fill_marks(page.read_text(), {"contents": found}))
+        page.write_text(fill_marks(page.read_text(), {"contents": whole}))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,13 @@ from palaestra.ledger.wording import (
     time_of,
 )
 from palaestra.markdown import code, line_by_name, paper_link
-from palaestra.needs.describe import column_rows, other_rows, own_command
+from palaestra.needs.describe import (
+    column_rows,
+    needs_in_short,
+    other_rows,
+    own_command,
+    shown_words,
+)
 from palaestra.pipeline import Pipeline
 from palaestra.run.study import verb_of
 from palaestra.run.unmet import arguments_of_run
@@ -124,7 +130,7 @@ def catalogue_page() -> str:
     families: list[tuple[str, int, list[tuple[str, ...]]]] = []
     for family in dict.fromkeys(e.family for e in everything):
         mine = [e for e in everything if e.family == family]
-        rows = [(entry_link(e), e.title, e.shape, grade(e), status(e)) for e in mine]
+        rows = [(entry_link(e), e.title, *usage(e), grade(e), status(e)) for e in mine]
         families.append((family, sum(e.built or bool(e.page) for e in mine), rows))
     return render("catalogue.md", families=families)
 
@@ -134,7 +140,21 @@ def entry_link(entry: catalogue.Entry) -> str:
     return f"[{entry.id}]({page})" if page else entry.id
 
 
+def usage(entry: catalogue.Entry) -> tuple[str, str]:
+    """What a row needs of its user, and the command on one's own data; of a text, what it is."""
+    if not entry.built:
+        what = "a text about methods" if entry.kind == "survey" else "a text"
+        return f"nothing: {what}, to be read", ""
+    module = catalogue.find(entry.id)
+    card: Card = module.CARD
+    given = arguments_of_run(arguments(entry.id), {})
+    command = own_command(entry.id, card.needs, given, verb_of(module.build()))
+    return needs_in_short(card.needs, given) or "nothing", code(command)
+
+
 def grade(entry: catalogue.Entry) -> str:
+    if entry.page:
+        return entry.kind
     card: Card | None = catalogue.find(entry.id).CARD if entry.built else None
     return card.grade if card else ""
 
@@ -189,12 +209,22 @@ def method_page(entry: catalogue.Entry, found: Mapping[str, Drawn]) -> str:
         ],
         costs="; ".join(costs_lines(costs_of(module.build()), costs_of(catalogue.recipe("grpo")))),
         unknown=[UNKNOWN[name] for name in size.unknown],
+        shown=shown_words(card.needs).rstrip("."),
+        checks=tests_of(entry.module),
         standing=standing(entry),
         text=(module.__doc__ or "").strip(),
         rows=recipe_rows(parent, module.build()),
         measured=texts.pop(entry.id),
         tiers={parted(n)[1]: text for n, text in texts.items()},
     )
+
+
+def tests_of(module: str) -> str:
+    """The file, or folder, of the tests of a recipe's module; "" where it has none of its own."""
+    *folders, name = module.removeprefix("palaestra.").split(".")
+    here = Path("tests", *folders)
+    known = [p for p in (here / f"test_{name}.py", here / name) if p.exists()]
+    return known[0].as_posix() if known else ""
 
 
 def measured(

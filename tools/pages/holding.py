@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from palaestra import catalogue
@@ -55,6 +56,16 @@ TASKS = {  # what a task asks for, by its name
     "wiki-2": "wiki questions with search",
     "wiki-far": "wiki questions with search",
 }
+DOCS = Path("docs")
+STUDIES: Mapping[str, tuple[str, ...]] = {  # pages of studies of several methods, by family
+    "data": ("curricula",),
+    "domains": ("ranking",),
+    "games": ("selfplay",),
+    "llm4rl": ("guides",),
+    "multimodal": ("sight",),
+    "objectives": ("exact",),
+    "preference": ("losses",),
+}
 
 
 def holding_page() -> str:
@@ -70,7 +81,7 @@ def holding_page() -> str:
     real = [
         (_row(r), r["verdict"], standing(catalogue.entry_of(method)).status)
         for method, n in names
-        if (r := read_result(n)) is not None and not stale_reason(r)
+        if (r := read_result(n)) is not None and not stale_reason(r) and not taken_back(n)
     ]
     untestable = [
         *((_link(e.id), f"it needs {n}") for e in entries if (n := experiment_of(e.id).not_testable)),
@@ -91,7 +102,10 @@ def holding_page() -> str:
             *(_back(r) for r in older.values() if r.get("status", "not-testable") != "not-testable"),
             *((_link(n), r["verdict"], why) for n, r in found.items()
               if not is_older(r) and (why := taken_back(n))),
+            *((f"{_link(n)} on a real model", r["verdict"], why) for _, n in names
+              if (r := read_result(n)) is not None and (why := taken_back(n))),
         ],
+        studies=family_studies([e for e in catalogue.all_entries() if e.built]),
         unmeasured=[_link(e.id) for e in entries if standing(e).status == "built"
                     and e.id not in older and not experiment_of(e.id).not_testable
                     and not taken_back(e.id)],
@@ -101,6 +115,28 @@ def holding_page() -> str:
         of_arm=_of_arm,
         lead=_lead,
     )  # fmt: skip
+
+
+def family_studies(entries: Sequence[catalogue.Entry]) -> list[tuple[str, str, str]]:
+    """Of each family that has some: the pages of its studies, and the methods whose own claim this scale
+    decided.
+    """
+    rows: list[tuple[str, str, str]] = []
+    for family in dict.fromkeys(e.family for e in entries):
+        pages = [f"[{_title(name)}]({name}.md)" for name in STUDIES.get(family, ())]
+        decided = [
+            f"{_link(e.id)} ({status})"
+            for e in entries
+            if e.family == family and (status := standing(e).status) in DECIDED
+        ]
+        if pages or decided:
+            rows.append((family, "; ".join(pages), ", ".join(decided)))
+    return rows
+
+
+def _title(name: str) -> str:
+    """The heading of a page of docs/."""
+    return (DOCS / f"{name}.md").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def _lesson_row(method: str, verdict: str) -> str:
@@ -123,6 +159,8 @@ def _verdict(name: str, result: Result) -> str:
     method, tier = parted(name)
     if not tier:
         return standing(catalogue.entry_of(method)).status
+    if taken_back(name):
+        return "taken back"
     return "stale" if stale_reason(result) else result["verdict"]
 
 

@@ -36,26 +36,30 @@ class DemonstrateReading:
             raise pl.UserError(f"{ctx.bench.name} is not T-lake")
         start = group.task.meta["start"]
         goal, hole = start.names["goal"], start.names["hole"]
-        told = {d: start.names[MOVES[d]] for d in DIRECTIONS if rng.random() < self.written}
+        written_rules = {
+            d: start.names[MOVES[d]] for d in DIRECTIONS if rng.random() < self.written
+        }
         known = WorldTexts(
-            rules=" ".join(f"{d}{name}" for d, name in told.items()),
+            rules=" ".join(f"{d}{name}" for d, name in written_rules.items()),
             playbook=f"t{goal}" if rng.random() < self.written else "",
         )
         aim = read_aim(known.playbook) or str(rng.choice([goal, hole]))
         task = show_knowledge(group.task, known)
-        frame, said, text = world.reset(task, key), list(task.prompt), ""
-        untried = [start.names[MOVES[d]] for d in DIRECTIONS if d not in told]
+        frame, messages, text = world.reset(task, key), list(task.prompt), ""
+        untried = [start.names[MOVES[d]] for d in DIRECTIONS if d not in written_rules]
         while frame.asks:
             ends = (frame.state.goal, frame.state.hole)
             target, around = ends if aim == goal else ends[::-1]
             move = pl.toys.way_to(frame.state, target, around)[0]
-            name = told.get(move) or rng.choice(untried)
+            name = written_rules.get(move) or rng.choice(untried)
             text = f"t{aim}{pl.toys.square_name(target)} {move}{name}"
             act = pl.Act(ask=frame.asks[0], text=text, call=None, finish="eos", n_tokens=0)
             frame = world.step(frame.state, (act,), key)
-            shown = pl.Message(role="assistant", content=text, author="demonstration", trained=True)
-            said += [shown, *(frame.asks[0].say if frame.asks else ())]
-        made = pl.recorded_episode(ctx, "policy", tuple(said[:-1]), text, 1.0, judged=False)
+            message = pl.Message(
+                role="assistant", content=text, author="demonstration", trained=True
+            )
+            messages += [message, *(frame.asks[0].say if frame.asks else ())]
+        made = pl.recorded_episode(ctx, "policy", tuple(messages[:-1]), text, 1.0, judged=False)
         return replace(group, episodes=(made,))
 
 
@@ -78,9 +82,9 @@ def show_nothing(task: pl.Task, known: WorldTexts) -> pl.Task:
 
 def after_showing(learned: pl.Runnable) -> pl.Pipeline:
     """From a start that was shown how the texts are read."""
-    shown = imitation(SHOWN, DemonstrateReading(), prompts=16, lr=2e-3, warmup=10)
+    sft = imitation(SHOWN, DemonstrateReading(), prompts=16, lr=2e-3, warmup=10)
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

@@ -25,9 +25,9 @@ class RetrievedFirst:
         search, _ = self.world.forms
         asked = f"<{search}>{task.prompt[-1].content}</{search}>"
         act = pl.Act(ask=first.asks[0], text=asked, call=None, finish="eos", n_tokens=0)
-        found = await self.world.step(first.state, (act,), (*key, "retrieved"))
-        asks = tuple(replace(a, say=(*task.prompt, *a.say)) for a in found.asks)
-        return replace(found, asks=asks)
+        retrieval = await self.world.step(first.state, (act,), (*key, "retrieved"))
+        asks = tuple(replace(a, say=(*task.prompt, *a.say)) for a in retrieval.asks)
+        return replace(retrieval, asks=asks)
 
     async def step(self, state: Any, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
         return await self.world.step(state, acts, key)
@@ -44,8 +44,8 @@ class Elsewhere:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world = ctx.bench.world
-        if not isinstance(world, pl.worlds.Search):
-            raise pl.UserError(f"{ctx.bench.name} is no world of searches")
+        if not isinstance(world, pl.worlds.Search) or not isinstance(world.index, pl.services.BM25):
+            raise pl.UserError(f"{ctx.bench.name} is no world of searches in documents")
         other: pl.World = (
             RetrievedFirst(replace(world, turns=2))
             if self.where == "retrieved"
@@ -70,8 +70,8 @@ class TrainResults:
         return replace(e, rows=rows)
 
     def _trained(self, s: pl.Segment) -> pl.Segment:
-        shown = s.author == "environment" and s.turn > 0
-        return replace(s, trained=True, policy="policy") if shown else s
+        is_result = s.author == "environment" and s.turn > 0
+        return replace(s, trained=True, policy="policy") if is_result else s
 
 
 def searching(where: Literal["", "retrieved", "shuffled"] = "", masked: bool = True) -> pl.Recipe:

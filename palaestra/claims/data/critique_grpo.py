@@ -34,13 +34,13 @@ class AnyLine:
     def __call__(
         self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator
     ) -> pl.Task | None:
-        told = pl.Feedback("critique")(ctx, group, rng)
-        if told is None:
+        critique = pl.Feedback("critique")(ctx, group, rng)
+        if critique is None:
             return None
         working = pl.rollout.written_answer(ctx.bench.tasks, group.task, rng, "work").splitlines()
         line = int(rng.integers(len(working))) + 1
-        said = replace(told.prompt[-1], content=f"line {line} is wrong, try again")
-        return replace(told, prompt=(*told.prompt[:-1], said))
+        message = replace(critique.prompt[-1], content=f"line {line} is wrong, try again")
+        return replace(critique, prompt=(*critique.prompt[:-1], message))
 
 
 def refined(rewrite: "pl.rollout.Rewrite | None" = None) -> pl.Recipe:
@@ -48,8 +48,8 @@ def refined(rewrite: "pl.rollout.Rewrite | None" = None) -> pl.Recipe:
     the first wrong line, which the task knows: a program stands for the critic.
     """
     learned = build("verdict", length=LONGEST)
-    shown = rewrite or pl.Feedback("critique")
-    learned = pl.override(learned, "collect.links.2.link.rewrite", shown)
+    revision = rewrite or pl.Feedback("critique")
+    learned = pl.override(learned, "collect.links.2.link.rewrite", revision)
     return pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200))
 
 

@@ -53,10 +53,10 @@ class GroupSampling:
                 ctx.model("policy"),
                 slots=self.n * self.prompts if self.order == "full" else self.slots,
             )
-            found = await self.sample(ctx, engine, batch, known)
-            known = known.add(found)
+            completions = await self.sample(ctx, engine, batch, known)
+            known = known.add(completions)
             lengths = [
-                max(0, len(c.ids) - 1) for c in found
+                max(0, len(c.ids) - 1) for c in completions
             ]  # the first token comes with the prompt
             in_groups = [lengths[i : i + self.n] for i in range(0, len(lengths), self.n)]
             steps += engine.decode_steps
@@ -65,7 +65,7 @@ class GroupSampling:
             tokens, read = tokens + engine.sampled_tokens, read + engine.read_tokens
             waves += engine.read_steps
             most, memory = max(most, engine.most_running), max(memory, engine.cache_bytes / 2**20)
-            ids += [i for c in found for i in c.ids]
+            ids += [i for c in completions for i in c.ids]
             ctx.log(
                 {
                     "steps": engine.decode_steps,
@@ -104,19 +104,21 @@ class GroupSampling:
         if self.order in ("full", "fifo"):
             return list(await asyncio.gather(*map(draw, every)))
         if self.order == "rounds":
-            found = list[pl.Completion]()
+            completions = list[pl.Completion]()
             for group in range(0, len(every), self.n):
                 mine = every[group : group + self.n]
                 for i in range(0, self.n, self.slots):
-                    found += await asyncio.gather(*map(draw, mine[i : i + self.slots]))
-            return found
+                    completions += await asyncio.gather(*map(draw, mine[i : i + self.slots]))
+            return completions
         if self.order == "told":
             other = pl.engines.OwnEngine(ctx.model("policy"), slots=self.slots)
-            told = await asyncio.gather(
+            same_answers = await asyncio.gather(
                 *(other.generate(prompts[i], sampling, keys[i]) for i in every)
             )
             other.close()
-            return await in_order(draw, pl.planning.longest_first([len(c.ids) for c in told]))
+            return await in_order(
+                draw, pl.planning.longest_first([len(c.ids) for c in same_answers])
+            )
         short = replace(sampling, max_tokens=self.probe)
         begun = await asyncio.gather(*(engine.generate(prompts[i], short, keys[i]) for i in every))
         guessed = [known.predict(c.ids[0]) for c in begun]
@@ -135,8 +137,8 @@ async def in_order(
     draw: Callable[[int], Awaitable[pl.Completion]], order_N: Sequence[int]
 ) -> list[pl.Completion]:
     """Asks in this order; the answers are by place."""
-    found = dict(zip(order_N, await asyncio.gather(*map(draw, order_N)), strict=True))
-    return [found[i] for i in range(len(order_N))]
+    completions = dict(zip(order_N, await asyncio.gather(*map(draw, order_N)), strict=True))
+    return [completions[i] for i in range(len(order_N))]
 
 
 def sampled(order: Order) -> GroupSampling:

@@ -27,15 +27,15 @@ class UnsureMiddle:
             raise pl.UserError(
                 f"UnsureMiddle needs a task that checks answers; {ctx.bench.name!r} pays by itself"
             )
-        found = await pl.judge_group(ctx, ctx.bench.reward, group)
+        rewards = await pl.judge_group(ctx, ctx.bench.reward, group)
         rng = pl.rng_of(("unsure", ctx.seed, ctx.step, group.task.id))
-        unsure_N = rng.random(len(found)) < self.share
-        said_N = rng.uniform(-self.most, self.most, len(found))
+        unsure_N = rng.random(len(rewards)) < self.share
+        said_N = rng.uniform(-self.most, self.most, len(rewards))
         return [
             r
             if isinstance(r, pl.Fault)
             else replace(r, total=float(x) if unsure else 2 * r.total - 1)
-            for r, unsure, x in zip(found, unsure_N, said_N, strict=True)
+            for r, unsure, x in zip(rewards, unsure_N, said_N, strict=True)
         ]
 
 

@@ -15,13 +15,13 @@ def shown_criteria() -> pl.Recipe:
     """How criteria are kept that are shown, all or half of them, or guessed, where none is; a topic
     says nothing there.
     """
-    told = [pl.Under(pl.rollout.Criteria(share), pl.Demonstrate()) for share in (1.0, 0.5)]
-    return imitation(STARTS, pl.links(*told, pl.Demonstrate()), prompts=16, lr=1e-3)
+    hinted = [pl.Under(pl.rollout.Criteria(share), pl.Demonstrate()) for share in (1.0, 0.5)]
+    return imitation(STARTS, pl.links(*hinted, pl.Demonstrate()), prompts=16, lr=1e-3)
 
 
 def after(rl: pl.Runnable) -> pl.Pipeline:
-    shown = pl.warm(shown_criteria(), "rubrics(topics=8,fixed=False)")
-    return pl.Pipeline(parts={"sft": shown, "rl": pl.Part(rl, model=pl.Output("sft"))})
+    sft = pl.warm(shown_criteria(), "rubrics(topics=8,fixed=False)")
+    return pl.Pipeline(parts={"sft": sft, "rl": pl.Part(rl, model=pl.Output("sft"))})
 
 
 def scaffolded(**options: Any) -> pl.Pipeline:

@@ -22,11 +22,11 @@ def one_stage(**options: Any) -> pl.Pipeline:
 
 def shown_first(rl: pl.Recipe | None) -> pl.Pipeline:
     """The demonstrations are imitated first, then the arm, if any."""
-    told = pl.Part(imitation(SHOWN, prompts=8), model=pl.Output("sft"))
+    sft_on_shown = pl.Part(imitation(SHOWN, prompts=8), model=pl.Output("sft"))
     if rl is None:
-        return pl.Pipeline(parts={"sft": warm_chain(), "shown": told})
+        return pl.Pipeline(parts={"sft": warm_chain(), "shown": sft_on_shown})
     later = pl.Part(rl, model=pl.Output("shown"))
-    return pl.Pipeline(parts={"sft": warm_chain(), "shown": told, "rl": later})
+    return pl.Pipeline(parts={"sft": warm_chain(), "shown": sft_on_shown, "rl": later})
 
 
 ARMS = {

@@ -25,8 +25,8 @@ def after_showing(learned: pl.Recipe) -> pl.Pipeline:
     """From a start that was shown hands of the naive player, measured by its exact play."""
     learned = pl.override(learned, "sample.max_tokens", LONGEST)
     learned = pl.vary(learned, evaluate={"play": pl.run.Exploitability()})
-    shown = pl.warm(imitation(SHOWN, warmup=5))
-    return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(learned, model=pl.Output("shown"))})
+    sft = pl.warm(imitation(SHOWN, warmup=5))
+    return pl.Pipeline(parts={"shown": sft, "rl": pl.Part(learned, model=pl.Output("shown"))})
 
 
 def still() -> pl.Pipeline:

@@ -12,13 +12,13 @@ class CountBonus(RankBonus):
     """The bonus with the count of an answer's tokens in the place of the rank."""
 
     def _measured(self, table: pl.Table, episode: int) -> np.ndarray:
-        found = []
+        growths = []
         for view in table.views[episode]:
             n = int((view.trained_T & (np.arange(len(view.trained_T)) > 0)).sum())
             if n:
                 counts_N = np.arange(1.0, n + 1)
-                found.append((n, *growth(counts_N[self.stride - 1 :: self.stride])))
-        return np.mean(found, axis=0) if found else np.zeros(3)
+                growths.append((n, *growth(counts_N[self.stride - 1 :: self.stride])))
+        return np.mean(growths, axis=0) if growths else np.zeros(3)
 
 
 def of_length() -> pl.Recipe:

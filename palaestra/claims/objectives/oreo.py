@@ -18,7 +18,7 @@ class EveryAnswer:
     def __call__(
         self, groups: pl.Groups, signals: pl.Signals, state: pl.State
     ) -> tuple[list[pl.Example], pl.State]:
-        found: list[pl.Example] = []
+        examples: list[pl.Example] = []
         for g, group in enumerate(groups):
             able = [e for e, episode in enumerate(group.episodes) if episode.ok]
             right = [e for e in able if group.episodes[e].total >= 1]
@@ -29,8 +29,8 @@ class EveryAnswer:
                 for e, sign in zip(pair, (1.0, -1.0), strict=True):
                     for r, row in enumerate(group.episodes[e].rows):
                         columns = {"sign": sign, "gap": 1.0, **signals[g][e][r]}
-                        found.append(pl.Example(row=row, columns=columns, unit=f"pair {g} {k}"))
-        return found, state
+                        examples.append(pl.Example(row=row, columns=columns, unit=f"pair {g} {k}"))
+        return examples, state
 
 
 def dpo(*, every: bool) -> pl.Recipe:

@@ -25,12 +25,12 @@ class WeightsElsewhere:
         return self.weight.couples
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        w_BT, found = self.weight(out, batch)
+        w_BT, metrics = self.weight(out, batch)
         on_BT = batch.mask > 0
         rng = pl.rng_of(("weights elsewhere", int(batch["ids"].sum())))
         mixed_BT = w_BT.clone()
         mixed_BT[on_BT] = w_BT[on_BT][torch.as_tensor(rng.permutation(int(on_BT.sum())))]
-        return mixed_BT, found
+        return mixed_BT, metrics
 
 
 LOSS = pl.DualClipped(low=0.2, high=0.28, c=10.0)

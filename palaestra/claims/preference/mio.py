@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import palaestra as pl
+from palaestra.claims.overoptimisation import Overoptimisation
 from palaestra.claims.sentences import sentences
 from palaestra.claims.starts import RATES
 from palaestra.recipes.preference.mio import build
@@ -25,7 +26,7 @@ def proxy_recipe() -> pl.Recipe:
 
 def with_meter(learned: pl.Runnable) -> pl.Pipeline:
     """The proxy, what is trained on pairs of the same kind, and what both rewards say of it."""
-    meter = pl.run.Overoptimisation(pl.Learned("reward"), sharpness=SHARPNESS)
+    meter = Overoptimisation(pl.Learned("reward"), sharpness=SHARPNESS)
     models = {"reward": pl.Output("proxy", "reward"), "trained": pl.Output("pairs")}
     return pl.Pipeline(
         parts={

@@ -17,10 +17,10 @@ class MixedConsensus:
     consensus: pl.RewardFn = Restored(supervised=0.0, agreed=1.0)
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward]:
-        found = await self.consensus(ctx, group)
+        rewards = await self.consensus(ctx, group)
         texts = [e.text for e in group.episodes]
-        order = pl.rng_of(("mixed consensus", ctx.seed, ctx.step, *texts)).permutation(len(found))
-        return [found[i] for i in order]
+        order = pl.rng_of(("mixed consensus", ctx.seed, ctx.step, *texts)).permutation(len(rewards))
+        return [rewards[i] for i in order]
 
 
 @pl.stage
@@ -29,8 +29,8 @@ class Answered:
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward]:
         form = re.compile(f"[TF]{{{group.task.meta['d']}}}")
-        said = [correction(pl.response_text(e)) for e in group.episodes]
-        return [pl.Reward(total=float(form.fullmatch(x) is not None)) for x in said]
+        corrections = [correction(pl.response_text(e)) for e in group.episodes]
+        return [pl.Reward(total=float(form.fullmatch(x) is not None)) for x in corrections]
 
 
 def arm(learned: pl.Recipe) -> pl.Recipe:

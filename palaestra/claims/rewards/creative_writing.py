@@ -65,15 +65,15 @@ def detect(
     reply: Greeting, rules: pl.rewards.RuleList, rng: np.random.Generator
 ) -> pl.rewards.RuleVerdict:
     """Applies the rules, and reads one reply in twenty wrongly."""
-    found = flaws_of(reply, rules)
-    good = (not found) != (rng.random() < SLIP)
-    return pl.rewards.RuleVerdict(good=good, advice=found[0] if found else "a cliche")
+    flaws = flaws_of(reply, rules)
+    good = (not flaws) != (rng.random() < SLIP)
+    return pl.rewards.RuleVerdict(good=good, advice=flaws[0] if flaws else "a cliche")
 
 
 def reflect(reply: Greeting, good: bool, rules: pl.rewards.RuleList) -> str:
     """What the rules lack, or which of them is at fault ("not ...")."""
-    found = flaws_of(reply, rules) if good else [f for f in flaws_of(reply) if f not in rules]
-    return ("not " if good else "") + found[0] if found else ""
+    flaws = flaws_of(reply, rules) if good else [f for f in flaws_of(reply) if f not in rules]
+    return ("not " if good else "") + flaws[0] if flaws else ""
 
 
 def merge(rules: pl.rewards.RuleList, advice: str) -> list[str]:
@@ -115,12 +115,12 @@ class RewardAgreement:
 
     def _replies(self, rng: np.random.Generator, each: int) -> list[tuple[Greeting, bool]]:
         """As many good ones as bad ones."""
-        found: dict[bool, list[Greeting]] = {True: [], False: []}
-        while min(map(len, found.values())) < each:
+        replies: dict[bool, list[Greeting]] = {True: [], False: []}
+        while min(map(len, replies.values())) < each:
             reply = greeting(rng)
-            kind = found[not flaws_of(reply)]
+            kind = replies[not flaws_of(reply)]
             kind += [reply] if len(kind) < each else []
-        return [(r, good) for good, kind in found.items() for r in kind]
+        return [(r, good) for good, kind in replies.items() for r in kind]
 
 
 def features(reply: Greeting) -> np.ndarray:

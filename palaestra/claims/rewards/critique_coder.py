@@ -40,14 +40,14 @@ class DemonstrateBoth:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         solve = pl.rng_of((*key, "both")).random() < self.solved
-        shown = pl.Demonstrate() if solve else DemonstrateVerdict()
-        return await shown(ctx, key, group)
+        demonstrate = pl.Demonstrate() if solve else DemonstrateVerdict()
+        return await demonstrate(ctx, key, group)
 
 
 def after_judging(rl: pl.Runnable) -> pl.Pipeline:
     """From a start that judges better than a coin, and solves some of the chains."""
-    shown = pl.warm(imitation(80, DemonstrateBoth(), warmup=5))
-    return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(rl, model=pl.Output("shown"))})
+    sft = pl.warm(imitation(80, DemonstrateBoth(), warmup=5))
+    return pl.Pipeline(parts={"shown": sft, "rl": pl.Part(rl, model=pl.Output("shown"))})
 
 
 def arm(share: float, coin: bool = False) -> pl.Pipeline:

@@ -16,12 +16,12 @@ class OtherLabels:
     judge: pl.RewardFn
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = list(await pl.judge_group(ctx, self.judge, group))
-        known = [(i, r) for i, r in enumerate(found) if isinstance(r, pl.Reward)]
+        rewards = list(await pl.judge_group(ctx, self.judge, group))
+        known = [(i, r) for i, r in enumerate(rewards) if isinstance(r, pl.Reward)]
         rng = pl.rng_of(("other labels", ctx.seed, ctx.step, group.task.id))
         for (i, r), k in zip(known, rng.permutation(len(known)), strict=True):
-            found[i] = replace(r, total=known[k][1].total)
-        return found
+            rewards[i] = replace(r, total=known[k][1].total)
+        return rewards
 
 
 def arm(recipe: pl.Recipe) -> pl.Recipe:
@@ -31,8 +31,8 @@ def arm(recipe: pl.Recipe) -> pl.Recipe:
 
 def after_judging(rl: pl.Recipe) -> pl.Pipeline:
     """From a start that judges better than a coin, whose verdicts follow workings half of the time."""
-    shown = pl.warm(judging_start(), "chain(operands=(2,3))")
-    return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(rl, model=pl.Output("shown"))})
+    sft = pl.warm(judging_start(), "chain(operands=(2,3))")
+    return pl.Pipeline(parts={"shown": sft, "rl": pl.Part(rl, model=pl.Output("shown"))})
 
 
 def coin() -> pl.Recipe:

@@ -23,13 +23,13 @@ class OtherAnswers:
     reward: pl.RewardFn
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = list(await pl.judge_group(ctx, self.reward, group))
+        rewards = list(await pl.judge_group(ctx, self.reward, group))
         rng = pl.rng_of(("other answers", ctx.seed, ctx.step, group.task.id))
         return [
             replace(r, total=other.total)
-            if isinstance(r, pl.Reward) and isinstance(other := found[int(k)], pl.Reward)
+            if isinstance(r, pl.Reward) and isinstance(other := rewards[int(k)], pl.Reward)
             else r
-            for r, k in zip(found, rng.permutation(len(found)), strict=True)
+            for r, k in zip(rewards, rng.permutation(len(rewards)), strict=True)
         ]
 
 
@@ -125,13 +125,17 @@ class Ranking:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         pairs = pairs_of(ctx.seed)
-        judged = (self._margin(ctx, i, p) for i, p in enumerate(pairs))
-        margin_N = np.array(await asyncio.gather(*judged))
+        margins = (self._margin(ctx, i, p) for i, p in enumerate(pairs))
+        margin_N = np.array(await asyncio.gather(*margins))
         kind_N = np.array([p.kind for p in pairs])
         of_kinds = {f"ranked/{k}": ranked(margin_N[kind_N == k]) for k in KINDS}
         more_N = np.array([len(p.right) > len(p.wrong) for p in pairs])
-        found = {"ranked": ranked(margin_N), "more letters": ranked(margin_N[more_N]), **of_kinds}
-        return pl.Result(metrics={**found, "sampled_tokens": 0})
+        shares = {
+            "ranked": ranked(margin_N),
+            "more letters": ranked(margin_N[more_N]),
+            **of_kinds,
+        }
+        return pl.Result(metrics={**shares, "sampled_tokens": 0})
 
     async def _margin(self, ctx: pl.Context, index: int, pair: AnswerPair) -> float:
         """How much higher the right answer's reward is."""
@@ -159,15 +163,15 @@ def pairs_of(seed: int) -> list[AnswerPair]:
     every = [fact for fact in pl.toys.CommonFacts().known if fact[0] in KINDS]
     order = pl.rng_of(("shares of facts",)).permutation(len(every))
     share = seed % SHARES if seed < CHOOSING else SHARES
-    found: list[AnswerPair] = []
+    pairs: list[AnswerPair] = []
     for kind, question, right in (every[int(k)] for k in order[share :: SHARES + 1]):
         others = [(q, answer) for k, q, answer in every if k == kind and answer != right]
         for wrong in rng.choice(sorted({answer for _, answer in others}), WRONG, replace=False):
             other = str(rng.choice(sorted(q for q, answer in others if answer != wrong)))
-            found.append(
+            pairs.append(
                 AnswerPair(kind=kind, question=question, right=right, wrong=str(wrong), other=other)
             )
-    return found
+    return pairs
 
 
 def ranked(margins_N: np.ndarray) -> float:

@@ -30,9 +30,11 @@ class Biased:
 
     def _work(self, ctx: pl.Context, half: pl.Task) -> str:
         source: Any = ctx.bench.tasks
-        judged: pl.Task = half.meta["judged"]
-        beside = f"{judged.answer} {pl.tasks.final_answer(half.meta['texts'][0])}"
-        return pl.tasks.format_answer([*source.halves.source.steps(judged), beside], half.answer)
+        whole_task: pl.Task = half.meta["judged"]
+        beside = f"{whole_task.answer} {pl.tasks.final_answer(half.meta['texts'][0])}"
+        return pl.tasks.format_answer(
+            [*source.halves.source.steps(whole_task), beside], half.answer
+        )
 
 
 @pl.stage

@@ -25,13 +25,13 @@ class Reflect:
         source: Any = ctx.bench.tasks
         rng, task = pl.rng_of(key), group.task
         *steps, own, answer = source.demonstration(task, rng, "work").split("\n")
-        result, *judged = own.split()
+        result, *rest = own.split()
         lines: list[str] = []
         for _ in range(min(self.most, int(rng.geometric(1 - self.doubt)) - 1)):
             wrong = str((int(result) + int(rng.integers(1, 10))) % 10)
             lines += [
                 *steps,
-                " ".join([wrong, *judged]) if rng.random() < self.spoilt else own,
+                " ".join([wrong, *rest]) if rng.random() < self.spoilt else own,
                 pl.tasks.UNSURE_ANSWER,
             ]
         reply = "\n".join([*lines, *steps, own, answer])
@@ -64,8 +64,8 @@ class Scaling:
             forced = ctx.with_bench(replace(ctx.bench, world=pl.worlds.Forced(n), reward=None))
             sample = pl.Sample(n=1, temperature=0.0)
             attempts[n] = await pl.run.attempt_tasks(forced, self.tasks, sample)
-        found = scaling_numbers(attempts)
-        return pl.Result(metrics={**result.metrics, "stts": found}, artifacts=result.artifacts)
+        scaling = scaling_numbers(attempts)
+        return pl.Result(metrics={**result.metrics, "stts": scaling}, artifacts=result.artifacts)
 
 
 def on_bench() -> pl.Recipe:

@@ -48,19 +48,19 @@ class Worth:
     refusal: float
 
     def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
-        said = pl.toys.CommonFacts().said(text, task)
-        shut = said == "refused" or (said == "right" and task.meta["kind"] == "invented")
-        total = self.refusal if shut else 2.0 if said == "right" else -1.0
-        return {"total": total, "solved": float(said == "right"), "refused": float(shut)}
+        verdict = pl.toys.CommonFacts().said(text, task)
+        shut = verdict == "refused" or (verdict == "right" and task.meta["kind"] == "invented")
+        total = self.refusal if shut else 2.0 if verdict == "right" else -1.0
+        return {"total": total, "solved": float(verdict == "right"), "refused": float(shut)}
 
 
 def by_coin(text: str, task: pl.Task) -> dict[str, float]:
     """A right answer to a real question has its two points; all else is worth what a refusal is or what a
     wrong answer is, by a coin that the text decides.
     """
-    found = Worth(1.0)(text, task)
+    worth = Worth(1.0)(text, task)
     heads = pl.rng_of(("a coin", task.id, text)).random() < 0.5
-    return found if found["total"] == 2.0 else {**found, "total": 1.0 if heads else -1.0}
+    return worth if worth["total"] == 2.0 else {**worth, "total": 1.0 if heads else -1.0}
 
 
 def paid(check: Callable[[str, pl.Task], Any]) -> pl.Recipe:

@@ -12,20 +12,20 @@ class ACoin(Consensus):
     """For half of the tasks the minority's verdict is paid in the majority's place, by a coin."""
 
     async def __call__(self, ctx: pl.Context | None, group: pl.Group) -> list[pl.Reward]:
-        found = await super().__call__(ctx, group)
+        rewards = await super().__call__(ctx, group)
         if pl.rng_of(("a coin", group.task.id)).random() < 0.5:
-            return found
-        said = [form_of(group.task).read(pl.response_text(e)) for e in group.episodes]
+            return rewards
+        readings = [form_of(group.task).read(pl.response_text(e)) for e in group.episodes]
         return [
             replace(r, total=float(v is not None and not r.total))
-            for r, v in zip(found, said, strict=True)
+            for r, v in zip(rewards, readings, strict=True)
         ]
 
 
 def after_teaching(learned: pl.Recipe) -> pl.Pipeline:
     """From a start that was shown how to judge."""
-    shown = pl.warm(judging_start())
-    return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(learned, model=pl.Output("shown"))})
+    sft = pl.warm(judging_start())
+    return pl.Pipeline(parts={"shown": sft, "rl": pl.Part(learned, model=pl.Output("shown"))})
 
 
 def coin() -> pl.Recipe:

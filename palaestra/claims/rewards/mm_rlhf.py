@@ -16,14 +16,14 @@ class Quality:
     noise: float = 0.4
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        rng, found = (
+        rng, rewards = (
             pl.rng_of(("quality", ctx.seed, ctx.step, group.task.id)),
             await pl.Labels()(ctx, group),
         )
-        said = rng.standard_normal(len(found)) * self.noise
+        noise_N = rng.standard_normal(len(rewards)) * self.noise
         return [
             r if isinstance(r, pl.Fault) else self._quality(r, float(x))
-            for r, x in zip(found, said, strict=True)
+            for r, x in zip(rewards, noise_N, strict=True)
         ]
 
     def _quality(self, labels: pl.Reward, error: float) -> pl.Reward:
@@ -42,14 +42,14 @@ class OtherMargins:
     def __call__(
         self, groups: pl.Groups, signals: pl.Signals, state: pl.State
     ) -> tuple[list[pl.Example], pl.State]:
-        found, state = self.pairs(groups, signals, state)
-        margins_U = np.array([e.columns["margin"] for e in found[::2]])
+        examples, state = self.pairs(groups, signals, state)
+        margins_U = np.array([e.columns["margin"] for e in examples[::2]])
         mixed_U = pl.rng_of(("other margins", *margins_U.tolist())).permutation(margins_U)
         return [
             pl.Example(
                 row=e.row, columns={**e.columns, "margin": float(mixed_U[i // 2])}, unit=e.unit
             )
-            for i, e in enumerate(found)
+            for i, e in enumerate(examples)
         ], state
 
 

@@ -29,19 +29,25 @@ EXPERIMENT = pl.ledger.Experiment(
 
 def count(text: str, task: pl.Task) -> dict[str, float]:
     """A point for the sentence, and one for each constraint; nothing where it is none."""
-    said, kept = pl.toys.ConstraintTasks().kept(text, task)
-    return {"total": float(said) * (1 + sum(kept)), "solved": float(said and all(kept))}
+    is_sentence, kept = pl.toys.ConstraintTasks().kept(text, task)
+    return {
+        "total": float(is_sentence) * (1 + sum(kept)),
+        "solved": float(is_sentence and all(kept)),
+    }
 
 
 def all_kept(text: str, task: pl.Task) -> float:
-    said, kept = pl.toys.ConstraintTasks().kept(text, task)
-    return float(said and all(kept))
+    is_sentence, kept = pl.toys.ConstraintTasks().kept(text, task)
+    return float(is_sentence and all(kept))
 
 
 def first_alone(text: str, task: pl.Task) -> dict[str, float]:
     """As many points as `count` has, all of them for the first constraint."""
-    said, kept = pl.toys.ConstraintTasks().kept(text, task)
-    return {"total": float(said) * (1 + 2 * kept[0]), "solved": float(said and all(kept))}
+    is_sentence, kept = pl.toys.ConstraintTasks().kept(text, task)
+    return {
+        "total": float(is_sentence) * (1 + 2 * kept[0]),
+        "solved": float(is_sentence and all(kept)),
+    }
 
 
 def rewarded(check: Callable[[str, pl.Task], Any]) -> pl.Recipe:

@@ -16,14 +16,14 @@ def two_stages(
         collect=pl.links(pl.Sample(n=8), pl.Score(reward=pl.rewards.Noisy(pl.Labels(), 0.1))),
         learners={"reward": rater},
     )
-    judged = pl.vary(
+    rl_with_judge = pl.vary(
         start,
         collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward), pl.Beside(pl.Labels(), "label")),
     )
     return pl.Pipeline(
         parts={
             "rm": pl.Part(rated),
-            "rl": pl.Part(judged, models={"reward": pl.Output("rm", "reward")}),
+            "rl": pl.Part(rl_with_judge, models={"reward": pl.Output("rm", "reward")}),
         }
     )
 

@@ -78,14 +78,14 @@ def response(kind: str, task: pl.Task, rng: np.random.Generator) -> str:
 def pay_reply(kind: Kind, text: str, task: pl.Task) -> float:
     """What a reward pays for a reply."""
     if kind == "graded":
-        said, keys = (
+        reply, keys = (
             pl.verifiers.normalise_text(pl.verifiers.strip_thinking(text)),
             [g[0] for g in task.answer],
         )
-        share = sum(pl.verifiers.contains_term(k, said) for k in keys) / len(keys)
+        share = sum(pl.verifiers.contains_term(k, reply) for k in keys) / len(keys)
         return (
             1.0
-            if said in map(pl.verifiers.normalise_text, keys)
+            if reply in map(pl.verifiers.normalise_text, keys)
             else 0.7
             if share == 1
             else 0.5
@@ -115,8 +115,8 @@ class Separation:
             a, b = (pay_reply(self.kind, response(k, task, rng), task) for k in (right, wrong))
             wins.append(float(a > b) + float(a == b) / 2)
             stuffed.append(pay_reply(self.kind, response("stuffed", task, rng), task))
-        found = {"separation": float(np.mean(wins)), "stuffed": float(np.mean(stuffed))}
-        return pl.Result(metrics={**found, "sampled_tokens": 0})
+        shares = {"separation": float(np.mean(wins)), "stuffed": float(np.mean(stuffed))}
+        return pl.Result(metrics={**shares, "sampled_tokens": 0})
 
 
 EXPERIMENT = pl.ledger.Experiment(

@@ -12,15 +12,15 @@ class Misled(Migrated):
     """What is not right is paid by its likeness to a code that has nothing to do with the task."""
 
     def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
-        found = super().__call__(text, task)
-        said = pl.tasks.final_answer(text)
-        if said is None or found["similarity"] == 1:
-            return found
+        reward = super().__call__(text, task)
+        answer = pl.tasks.final_answer(text)
+        if answer is None or reward["similarity"] == 1:
+            return reward
         rng: np.random.Generator = pl.rng_of(("misled", task.id))
         letters = "".join(chr(ord("a") + 4 * i + int(rng.integers(4))) for i in range(4))
-        alike = min(0.75, pl.verifiers.edit_similarity(said, letters))
-        more = 3.5 * (alike - found["similarity"])
-        return {**found, "total": found["total"] + more}
+        alike = min(0.75, pl.verifiers.edit_similarity(answer, letters))
+        more = 3.5 * (alike - reward["similarity"])
+        return {**reward, "total": reward["total"] + more}
 
 
 def misled() -> pl.Recipe:

@@ -16,18 +16,18 @@ class MixedPunishments:
     honest: Honest = Honest()
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = await self.honest(ctx, group)
+        rewards = await self.honest(ctx, group)
         false = {
             i: r
-            for i, r in enumerate(found)
+            for i, r in enumerate(rewards)
             if isinstance(r, pl.Reward) and r.total <= self.honest.wrong
         }
         totals = [r.total for r in false.values()]
         key = ("mixed punishments", ctx.seed, *(e.text for e in group.episodes))
         order = pl.rng_of(key).permutation(len(false))
         for (i, r), k in zip(false.items(), order, strict=True):
-            found[i] = replace(r, total=totals[k])
-        return found
+            rewards[i] = replace(r, total=totals[k])
+        return rewards
 
 
 def two_stages(rl: pl.Recipe) -> pl.Pipeline:

@@ -28,9 +28,9 @@ class MixedVerdicts:
     judge: pl.Judge
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = await self.judge(ctx, group)
+        verdicts = await self.judge(ctx, group)
         rng = pl.rng_of(("mixed verdicts", ctx.seed, *(e.text for e in group.episodes)))
-        return [found[i] for i in rng.permutation(len(found))]
+        return [verdicts[i] for i in rng.permutation(len(verdicts))]
 
 
 def coin() -> pl.Recipe:
@@ -43,8 +43,8 @@ def coin() -> pl.Recipe:
 
 def two_stages(rl: pl.Runnable) -> pl.Pipeline:
     """A short imitation of verdicts, then what learns from them."""
-    shown = pl.Part(judging_start())
-    return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(rl, model=pl.Output("shown"))})
+    sft = pl.Part(judging_start())
+    return pl.Pipeline(parts={"shown": sft, "rl": pl.Part(rl, model=pl.Output("shown"))})
 
 
 LAZY_JUDGE = pl.Scripted(

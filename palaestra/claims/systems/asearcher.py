@@ -6,14 +6,14 @@ import palaestra as pl
 from palaestra.claims.searching import TellSearches, after_showing
 from palaestra.claims.speed import SKIPPED, LogSpeed
 from palaestra.claims.starts import RATES
-from palaestra.recipes.systems.asearcher import build
+from palaestra.recipes.systems.asearcher import searcher
 
 SHOWN = 200  # steps of imitation
 
 
 def agents(lag: int, turns: int, decoupled: bool = True) -> pl.Recipe:
     """The recipe with 6 prompts x 4 answers a step, of which groups with different scores train."""
-    own = build(lag=lag, turns=turns, decoupled=decoupled)
+    own = searcher(lag=lag, turns=turns, decoupled=decoupled)
     return pl.vary(
         own,
         collect=pl.links(

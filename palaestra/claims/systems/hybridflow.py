@@ -21,15 +21,15 @@ class Resharding:
 
     def measure(self, seed: int) -> dict[str, float]:
         layout = pl.planning.TensorLayout(train=self.train, generate=self.generate, data=self.data)
-        found = pl.scale.run_ranks(layout.ranks, pl.planning.reshard, self.way, layout, seed)
-        arrived = [x.arrived / x.model for x in found if x.arrived is not None]
+        ranks = pl.scale.run_ranks(layout.ranks, pl.planning.reshard, self.way, layout, seed)
+        arrived = [x.arrived / x.model for x in ranks if x.arrived is not None]
         return {
-            "received": max(x.received / x.model for x in found),
-            "least_received": min(x.received / x.model for x in found),
+            "received": max(x.received / x.model for x in ranks),
+            "least_received": min(x.received / x.model for x in ranks),
             "arrived": max(arrived, default=float("nan")),
             "formula": layout.traffic(self.way),
-            "kept_twice": max(x.kept / x.model for x in found),
-            "logits": max(x.logits for x in found),
+            "kept_twice": max(x.kept / x.model for x in ranks),
+            "logits": max(x.logits for x in ranks),
         }
 
 

@@ -22,21 +22,21 @@ class DemonstrateCells:
     hasty: float = 0.35
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        *said, last = self._turns(group.task, pl.rng_of(key))
-        prompt = (*group.task.prompt, *said)
+        *turns, last = self._turns(group.task, pl.rng_of(key))
+        prompt = (*group.task.prompt, *turns)
         made = pl.recorded_episode(ctx, "policy", prompt, last.content, 1.0, judged=False)
         return replace(group, episodes=(made,))
 
     def _turns(self, task: pl.Task, rng: np.random.Generator) -> list[pl.Message]:
         """What is said after the question."""
         *cells, last = task.meta["solution"]
-        said: list[pl.Message] = []
+        turns: list[pl.Message] = []
         for cell in cells:
             if rng.random() < self.hasty:
                 last = re.sub(r"<code>\w=(.*)</code>", r"<code>answer(\1)</code>", cell)
                 break
-            said += [demonstrated(cell), pl.Message(role="tool", content="ok")]
-        return [*said, demonstrated(last)]
+            turns += [demonstrated(cell), pl.Message(role="tool", content="ok")]
+        return [*turns, demonstrated(last)]
 
 
 def demonstrated(cell: str) -> pl.Message:
@@ -45,9 +45,9 @@ def demonstrated(cell: str) -> pl.Message:
 
 def after_showing(learned: Any) -> pl.Pipeline:
     """From a start that was shown a few episodes and writes cells that are often wrong."""
-    shown = imitation(SHOWN, DemonstrateCells(), prompts=8, lr=2e-3, warmup=5)
+    sft = imitation(SHOWN, DemonstrateCells(), prompts=8, lr=2e-3, warmup=5)
     return pl.Pipeline(
-        parts={"shown": pl.Part(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.Part(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

@@ -82,12 +82,12 @@ class Graph:
                 sequences=pick(64, 128, 256, 512), prompt=pick(*lengths), answer=pick(*lengths)
             )
             calls = tuple(pl.planning.calls_of(algorithm, sizes, work, device, nodes))
-            found = cls(
+            graph = cls(
                 calls=calls, moves=pl.planning.moves_of(sizes, device), cap_gb=device.capacity_gb
             )
             try:
-                if found.plan("colocated").fits and found.plan("megatron"):
-                    return found
+                if graph.plan("colocated").fits and graph.plan("megatron"):
+                    return graph
             except pl.UserError:  # a call, or a layout for all, has no room on all devices
                 continue
 
@@ -170,16 +170,16 @@ class Rehearsal:
         known, other = [
             [await pl.planning.measure_calls(ctx, n, self.repeats) for n in rows] for _ in "ab"
         ]
-        told: dict[str, dict[str, float]] = {}
+        makespans: dict[str, dict[str, float]] = {}
         for name, graph in pl.planning.DATAFLOWS.items():
             calls = [replace(c, options=options_of(c, known)) for c in graph]
             for kind, choice in choices_of(calls, self.iterations).items():
                 plan = pl.planning.plan_of(calls, choice, iterations=self.iterations)
                 seconds = {c.name: other[len(choice[c.name].mesh) - 1][c.kind] for c in calls}
                 took = pl.planning.rehearse(calls, choice, seconds, self.iterations)
-                told[f"{name}, {kind}"] = {"predicted": plan.makespan, "rehearsed": took}
+                makespans[f"{name}, {kind}"] = {"predicted": plan.makespan, "rehearsed": took}
                 ctx.say(f"{name}, {kind}: predicted {plan.makespan:.2f} s, rehearsed {took:.2f} s")
-        return {"plans": told, **agreement(list(told.values()))}
+        return {"plans": makespans, **agreement(list(makespans.values()))}
 
 
 def options_of(

@@ -7,6 +7,7 @@ order:
 
     {"generate": [{"id", "prompt", "temperature", "top_k", "top_p", "min_p", "max_tokens", "stop", "seed"}, ...]}
     {"update": FOLDER, "digests", "weights", "id"}  weights in place, once what is running has finished
+    {"update": FOLDER, "adapters": true, ...}  adapters in the place of those before, on weights that stay
     {"sleep": true, "id"}  weights and cache leave the GPU, once what is running has finished; an update wakes it
 
 Answers: {"id", "ids", "logp", "finish", "weights"} as each request ends, {"id", "seconds"} to an
@@ -76,6 +77,8 @@ def start(settings: Any) -> Any:
     from vllm import EngineArgs, LLMEngine
 
     cpu = is_on_cpu()
+    rank = settings["rank"]  # of adapters that come by themselves; 0 = none do
+    adapters = {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1} if rank else {}
     if wrong := other_files(settings["model"], settings["digests"]):
         raise ValueError("the model's folder is not as it was written: " + wrong)
     return LLMEngine.from_engine_args(
@@ -95,6 +98,7 @@ def start(settings: Any) -> Any:
             # of the tempered and truncated distribution that is drawn from
             logprobs_mode="processed_logprobs",
             disable_log_stats=True,
+            **adapters,
         )
     )
 
@@ -102,7 +106,7 @@ def start(settings: Any) -> Any:
 def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
     """Decodes one token for every request between two looks at the parent's lines."""
 
-    weights, asleep = 0, False
+    weights, asleep, lora = 0, False, None
 
     def answer(message: Any) -> None:
         answers.write(json.dumps(message) + "\n")
@@ -130,6 +134,11 @@ def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
                 if wrong := other_files(message["update"], message["digests"]):
                     error = f"update {message['weights']} is not as it was written: {wrong}"
                     answer({"id": message["id"], "error": error})
+                elif message.get("adapters"):
+                    begin = time.perf_counter()
+                    lora = replace_adapters(engine, lora, message["update"], message["weights"])
+                    weights = message["weights"]
+                    answer({"id": message["id"], "seconds": time.perf_counter() - begin})
                 else:
                     seconds = update(engine, message["update"], asleep)
                     weights, asleep = message["weights"], False
@@ -138,13 +147,13 @@ def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
                 if asleep:
                     raise RuntimeError("it sleeps, and was asked to sample before it had weights")
                 try:
-                    add(engine, request, settings["eos"])
+                    add(engine, request, settings["eos"], lora)
                 except ValueError as error:
                     answer({"id": request["id"], "error": str(error)})
         step()
 
 
-def add(engine: Any, request: Any, eos: Any) -> None:
+def add(engine: Any, request: Any, eos: Any, lora: Any) -> None:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -168,7 +177,9 @@ def add(engine: Any, request: Any, eos: Any) -> None:
         logprobs=0,  # of the chosen token alone
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
-    engine.add_request(str(request["id"]), {"prompt_token_ids": request["prompt"]}, params)
+    prompt = {"prompt_token_ids": request["prompt"]}
+    given = {} if lora is None else {"lora_request": lora}
+    engine.add_request(str(request["id"]), prompt, params, **given)
 
 
 def read_output(output: Any) -> Any:
@@ -210,6 +221,21 @@ def update(engine: Any, folder: str, asleep: bool) -> float:
         engine.wake_up(tags=["kv_cache"])
     engine.reset_prefix_cache()
     return time.perf_counter() - begin
+
+
+def replace_adapters(engine: Any, before: Any, folder: str, number: int) -> Any:
+    """The request for the adapters of a folder, which is loaded in the place of the one before. Each
+    has a name and a number of its own, by which vLLM knows what it has cached.
+    """
+    from vllm.lora.request import LoRARequest
+
+    if before is not None:
+        engine.remove_lora(before.lora_int_id)
+    lora = LoRARequest(f"update-{number}", number, folder)
+    if engine.add_lora(lora) is False:
+        raise RuntimeError(f"vLLM did not take the adapters of update {number}")
+    engine.reset_prefix_cache()
+    return lora
 
 
 def repack_head(worker: Any) -> None:

@@ -191,8 +191,8 @@ class TellHorizon:
             return e
         # the environment's own limit has the same status
         cut = horizon > 0 and e.status == "truncated:turns" and replies(e) >= horizon
-        told = {"cut": float(cut), "actions": float(env_steps(e))}
-        reward = replace(e.reward, parts={**e.reward.parts, **told})
+        counts = {"cut": float(cut), "actions": float(env_steps(e))}
+        reward = replace(e.reward, parts={**e.reward.parts, **counts})
         return replace(e, reward=reward, muted=e.muted or (cut and self.cut == "unknown"))
 
 
@@ -237,11 +237,11 @@ def embedded(
     episodes first, of which it learns what words are actions.
     """
     made = build(horizons=horizons, every=every, samples=samples, **options)
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(pl.Demonstrate()),
         schedule=pl.Schedule(prompts=16, steps=48),
         optimiser=pl.AdamW(lr=2e-3, warmup=4),
     )
     rl = pl.vary(made, schedule=pl.Schedule(prompts=6, steps=24), optimiser=pl.AdamW(lr=5e-4))
-    return pl.Pipeline(parts={"shown": pl.warm(shown), "rl": pl.Part(rl, model=pl.Output("shown"))})
+    return pl.Pipeline(parts={"shown": pl.warm(sft), "rl": pl.Part(rl, model=pl.Output("shown"))})

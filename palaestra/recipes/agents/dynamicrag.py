@@ -124,11 +124,11 @@ SCORE = re.compile(rf"^\W*{NUMBER}|[.!?]\W+{NUMBER}\W*\Z", re.IGNORECASE | re.MU
 
 def generator_question(question: str, passages: Sequence[str], tokens: int) -> pl.ChatRequest:
     """What the generator reads, and how many tokens it may write."""
-    shown = "\n".join(f"{i}. {' '.join(p.split())}" for i, p in enumerate(passages, 1)) or "None"
+    listing = "\n".join(f"{i}. {' '.join(p.split())}" for i, p in enumerate(passages, 1)) or "None"
     return pl.ChatRequest(
         messages=(
             pl.Message(role="system", content=ANSWER_FROM),
-            pl.Message(role="user", content=f"Passages:\n{shown}\n\nQuestion: {question}"),
+            pl.Message(role="user", content=f"Passages:\n{listing}\n\nQuestion: {question}"),
         ),
         max_tokens=tokens,
     )
@@ -150,10 +150,10 @@ def read_score(text: str) -> float:
     or a sentence that ends the reply; after "Score (0-100)" and before "/100" or "out of 100" too. Raises Fault where there
     is none, or where it is no number from 0 to 100, or a fraction of 1, such as 0.8.
     """
-    said = pl.verifiers.strip_thinking(text)
-    matches = list(SCORE.finditer(said))
+    reply = pl.verifiers.strip_thinking(text)
+    matches = list(SCORE.finditer(reply))
     if not matches:
-        raise pl.Fault("judge", f"no line 'Score: NUMBER' in a judge's reply: {said[-60:]!r}")
+        raise pl.Fault("judge", f"no line 'Score: NUMBER' in a judge's reply: {reply[-60:]!r}")
     match = matches[-1]
     grade, most = match[1] or match[3], match[2] or match[4] or "100"
     fraction = "." in grade and 0 < float(grade) <= 1
@@ -200,8 +200,8 @@ class AnswerQuality:
         )
         for i, e in zip(able, made, strict=True):
             episodes[i] = e
-        said = [e.facts["generated"] for e in made if "generated" in e.facts]
-        if self.same_is_zero and len(said) > 1 and len(set(said)) == 1:
+        answers = [e.facts["generated"] for e in made if "generated" in e.facts]
+        if self.same_is_zero and len(answers) > 1 and len(set(answers)) == 1:
             for i in able:
                 episodes[i] = without_reward(episodes[i])
         return replace(group, episodes=tuple(episodes))
@@ -243,8 +243,8 @@ class AnswerQuality:
             facts = {**e.facts, "error": str(fault)}
             return replace(e, status=f"error:{fault.cause}", facts=facts)
         terms = {name: sum(t[name] for t in each) / len(each) for name in each[0]}
-        told = replace(e, facts={**e.facts, "generated": answer})
-        return self._pay(told, terms, 1 / (1 + len(e.facts["chosen"])))
+        answered = replace(e, facts={**e.facts, "generated": answer})
+        return self._pay(answered, terms, 1 / (1 + len(e.facts["chosen"])))
 
     async def _terms(
         self, ctx: pl.Context, key: pl.Key, question: str, gold: str, answer: str
@@ -252,9 +252,13 @@ class AnswerQuality:
         """How good an answer is against one that is right, in [0, 1] each."""
         terms = quality(answer, gold)
         if self.judge is not None:
-            shown = pl.judges.defuse(answer)
-            told = f"{GRADE}Question: {question}\nRight answer: {gold}\nAnswer: {shown}"
-            terms["judge"] = read_score(await ctx.ask(self.judge, told, seed=pl.seed_of(key)))
+            answer_text = pl.judges.defuse(answer)
+            grading_prompt = (
+                f"{GRADE}Question: {question}\nRight answer: {gold}\nAnswer: {answer_text}"
+            )
+            terms["judge"] = read_score(
+                await ctx.ask(self.judge, grading_prompt, seed=pl.seed_of(key))
+            )
         return terms
 
     def _pay(self, e: pl.Episode, terms: dict[str, float], short: float) -> pl.Episode:
@@ -283,12 +287,12 @@ def quality(answer: str, gold: str) -> dict[str, float]:
     one.
     """
     a, b = answer.strip().casefold(), gold.strip().casefold()
-    said, right = (re.findall(r"\w+", x) for x in (a, b))
-    shared = sum(min(said.count(w), right.count(w)) for w in set(said))
+    words, right = (re.findall(r"\w+", x) for x in (a, b))
+    shared = sum(min(words.count(w), right.count(w)) for w in set(words))
     return {
         "exact": float(states(a, b) or states(b, a)),
-        "f1": 2 * shared / (len(said) + len(right)) if said and right else 0.0,
-        "rouge_l": pl.verifiers.rouge_l(said, right) if said and right else 0.0,
+        "f1": 2 * shared / (len(words) + len(right)) if words and right else 0.0,
+        "rouge_l": pl.verifiers.rouge_l(words, right) if words and right else 0.0,
     }
 
 

@@ -39,6 +39,7 @@ CARD = pl.Card(
     ),
     model="tiny-agent",
     task="wiki-few",
+    world="search",
     needs=pl.needs.Requirements(
         columns=(pl.needs.QUESTION, pl.needs.GOLD_ANSWER),
         places=(
@@ -101,14 +102,14 @@ class KnowledgeReward:
         # the form of an answer that was not given is not asked for
         thinks = not self.think or pl.rewards.begins_with_thoughts(e)
         broken = malformed > 0 or not (parts["formed"] if e.facts["answered"] else thinks)
-        told = {"knowledge": 0.0 if broken else knowledge, "searches": float(searches)}
+        new_parts = {"knowledge": 0.0 if broken else knowledge, "searches": float(searches)}
         silent = e.reward.silent
         if "from_memory" in task.meta:  # a mean over the questions of its kind alone
             kinds = ("searches known", "searches unknown")
-            told |= dict.fromkeys(kinds, float(searches))
+            new_parts |= dict.fromkeys(kinds, float(searches))
             silent = (*silent, kinds[bool(task.meta["from_memory"])])
         total = -1.0 if broken else right + knowledge
-        reward = replace(e.reward, total=total, parts={**parts, **told}, silent=silent)
+        reward = replace(e.reward, total=total, parts={**parts, **new_parts}, silent=silent)
         return replace(e, reward=reward)
 
 
@@ -162,7 +163,7 @@ def embedded(think: bool = False, samples: int = 8, **options: Any) -> pl.Pipeli
     """On questions over a small wiki. The small model knows nothing of it, so first it is shown
     searches, and half of the answers.
     """
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowMemory()),
         schedule=pl.Schedule(prompts=16, steps=200),
@@ -170,5 +171,5 @@ def embedded(think: bool = False, samples: int = 8, **options: Any) -> pl.Pipeli
     )
     learned = build(think=think, samples=samples, **{"probes": 4, **options})
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )

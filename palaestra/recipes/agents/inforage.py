@@ -35,6 +35,7 @@ CARD = pl.Card(
     ),
     model="tiny-agent",
     task="wiki",
+    world="search",
     needs=pl.needs.Requirements(
         columns=(
             pl.needs.QUESTION,
@@ -98,10 +99,10 @@ class ForagingReward:
         if "gains" not in e.facts:
             raise pl.UserError(
                 "inforage pays for what each search shows, and this environment does not say it (the "
-                "fact gains); give your documents with --docs"
+                "fact gains); give your documents with --docs, or a search of yours with --tools FILE.py:search"
             )
-        found = e.facts["gains"] if self.coverage == "best" else e.facts["coverage"]
-        gained = self.gain * max(found, default=0.0)
+        coverage = e.facts["gains"] if self.coverage == "best" else e.facts["coverage"]
+        gained = self.gain * max(coverage, default=0.0)
         turns = len(e.facts["outcomes"]) - bool(e.facts["answered"])
         whole = float(e.reward.parts["f1"]) + gained
         total = whole * (self.cost ** (turns - 1) if turns > self.free else 1.0)

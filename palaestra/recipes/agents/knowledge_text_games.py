@@ -193,8 +193,8 @@ class WithGameKnowledge:
         paid = sum(x for (seat, _), x in frame.pay.items() if seat == self.seats[0])
         if own and paid > 0:
             lines = pl.judges.reply_after_thinking(own[-1].text).split("\n")
-            said = next((" ".join(x.split()) for x in reversed(lines) if x.strip()), "")
-            state = replace(state, correct=(*state.correct, said[-LONGEST_ACTION:]))
+            last_line = next((" ".join(x.split()) for x in reversed(lines) if x.strip()), "")
+            state = replace(state, correct=(*state.correct, last_line[-LONGEST_ACTION:]))
         return self._frame(replace(state, turns=state.turns + len(acts)), frame)
 
     async def leave(self, state: GameState) -> None:
@@ -209,8 +209,12 @@ class WithGameKnowledge:
 
     def _frame(self, state: GameState, frame: pl.Frame) -> pl.Frame:
         state = replace(state, inner=frame.state)
-        told = tuple(map(tuple, frame.facts.get("graph", ()))) if self.inject == "graph" else ()
-        state = replace(state, graph=(*state.graph, *(f for f in told if f not in state.graph)))
+        new_facts = (
+            tuple(map(tuple, frame.facts.get("graph", ()))) if self.inject == "graph" else ()
+        )
+        state = replace(
+            state, graph=(*state.graph, *(f for f in new_facts if f not in state.graph))
+        )
         asks = list[pl.Ask]()
         for i, ask in enumerate(frame.asks):
             if ask.seat == self.seats[0]:
@@ -327,12 +331,12 @@ class MeasureInfluence:
     def _measured(self, ctx: pl.Context, key: pl.Key, e: pl.Episode) -> pl.Episode:
         if not e.ok or e.reward is None or "informed" not in e.facts:
             return e
-        told = {
+        influence = {
             "influence": self._influence(ctx, key, e),
             "correct actions": float(len(e.facts["correct_actions"])),
             "facts cut": float(e.facts["facts_cut"]),
         }
-        return replace(e, reward=replace(e.reward, parts={**e.reward.parts, **told}))
+        return replace(e, reward=replace(e.reward, parts={**e.reward.parts, **influence}))
 
     def _influence(self, ctx: pl.Context, key: pl.Key, e: pl.Episode) -> float:
         turns = [
@@ -418,7 +422,7 @@ def embedded(affordances: str = "house", samples: int = 4, **options: Any) -> pl
     """On the built-in game. The small model has never seen it, so it is shown some episodes first."""
     learned = build(affordances=affordances, samples=samples, **options)
     collect: Any = learned.collect
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowKnowledge(collect.links[0])),
         schedule=pl.Schedule(prompts=16, steps=48),
@@ -426,5 +430,5 @@ def embedded(affordances: str = "house", samples: int = 4, **options: Any) -> pl
     )
     learned = pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=8))
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "played": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "played": pl.Part(learned, model=pl.Output("shown"))}
     )

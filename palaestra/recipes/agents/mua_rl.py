@@ -158,8 +158,8 @@ class ModelUser:
         request = pl.ChatRequest(
             messages=(rules, begin, *heard), temperature=0.0, max_tokens=self.most_tokens
         )
-        said = await self.ctx.ask(self.client, request, seed=pl.seed_of(key) % (1 << 31))
-        reply = pl.verifiers.strip_thinking(said).strip()
+        raw_reply = await self.ctx.ask(self.client, request, seed=pl.seed_of(key) % (1 << 31))
+        reply = pl.verifiers.strip_thinking(raw_reply).strip()
         if not reply:
             raise pl.Fault("user", "the model that plays the user said nothing")
         return reply

@@ -168,18 +168,18 @@ class SamplePlans(pl.Sample):
         epsilon = self.epsilon * self.decay**ctx.step
         at = chosen_of(logp_K, epsilon, pl.rng_of((*key, "chosen")))
         taken = list(plans.values())[at]
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "candidates": len(plans),
             "explored": at != int(logp_K.argmax()),
         }
         if taken.facts["plan_fits"]:
             paid, error, failures = await world.score(group.task, taken.facts["plan"])
-            told |= {"expert_errors": failures, "correct": paid >= world.solved}
-            told |= {"expert_error": error} if error else {}
+            facts |= {"expert_errors": failures, "correct": paid >= world.solved}
+            facts |= {"expert_error": error} if error else {}
             reward = pl.Reward(total=paid)
         else:
             reward = taken.reward
-        taken = replace(taken, reward=reward, facts={**taken.facts, **told})
+        taken = replace(taken, reward=reward, facts={**taken.facts, **facts})
         return replace(made, episodes=(*group.episodes, taken))
 
 

@@ -181,21 +181,21 @@ class WithCalls:
         facts = {**facts, "intrinsic": state.intrinsic}
         callers = self._callers(state)
         if state.made < len(self.functions) and callers:
-            said = self._said(text_of(self.functions[state.made]))
-            asks = tuple(self._call(a, said, first=state.made == 0) for a in callers)
+            message = self._said(text_of(self.functions[state.made]))
+            asks = tuple(self._call(a, message, first=state.made == 0) for a in callers)
         elif self.functions:
             asks = tuple(self._acted(a) if a in callers else a for a in state.asks)
         else:
             asks = state.asks
         return pl.Frame(state=state, asks=asks, facts=facts)
 
-    def _call(self, ask: pl.Ask, said: pl.Message, *, first: bool) -> pl.Ask:
+    def _call(self, ask: pl.Ask, message: pl.Message, *, first: bool) -> pl.Ask:
         return pl.Ask(
             seat=ask.seat,
             thread=ask.thread,
             tools=ask.tools,
             max_tokens=self.tokens,
-            say=(*ask.say, said) if first else (said,),
+            say=(*ask.say, message) if first else (message,),
             new_row=first and ask.new_row,
             begins=ask.begins if first else None,
         )
@@ -278,9 +278,9 @@ class InheritStructure:
         intrinsic = e.facts["intrinsic"]
         plain = tuple(without_calls(r, intrinsic) for r in e.rows)
         solved = e.solved
-        told = {"solved": float(solved), "changed": await self._changed(ctx, key, e, plain)}
+        new_parts = {"solved": float(solved), "changed": await self._changed(ctx, key, e, plain)}
         reward = replace(
-            e.reward, parts={**e.reward.parts, **told}, events=(), solved=solved
+            e.reward, parts={**e.reward.parts, **new_parts}, events=(), solved=solved
         )  # events name tokens of the view with calls
         rows = tuple(map(as_played, e.rows)) if self.thoughts else plain
         return replace(e, rows=rows, reward=reward, muted=not solved)
@@ -295,13 +295,13 @@ class InheritStructure:
         at = next((i for i, s in enumerate(plain[0].segments) if s.trained), None)
         if at is None:
             return 0.0
-        said = list[str]()
+        replies = list[str]()
         for keep in (True, False):
             before = plain[0].segments[:at]
             ids = tuple(i for s in before if keep or not s.hidden for i in s.ids)
             reply = await engine.generate(ids, greedy, (*key, "changed"))
-            said.append(pl.judges.reply_after_thinking(reply.text))
-        return float(said[0] != said[1])
+            replies.append(pl.judges.reply_after_thinking(reply.text))
+        return float(replies[0] != replies[1])
 
 
 @pl.stage
@@ -438,7 +438,7 @@ def embedded(
     """On the small grid. The small model knows the grid and no calls, so it is shown some episodes with
     calls first.
     """
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowCalls(function_names(functions), act)),
         schedule=pl.Schedule(prompts=16, steps=16),
@@ -450,7 +450,7 @@ def embedded(
     rl = pl.override(made.parts["rl"].runnable, "schedule.prompts", 8)
     return pl.Pipeline(
         parts={
-            "shown": pl.warm(shown),
+            "shown": pl.warm(sft),
             "bootstrap": bootstrap,
             "rl": replace(made.parts["rl"], runnable=rl),
         }

@@ -43,6 +43,8 @@ CARD = pl.Card(
             ),
         ),
         shows="tools/calls",
+        never_off="Without tools nothing is searched, so there is no arm without calls; a policy that "
+        "never calls makes it 0.",
         own={"model": "tiny-agent", "samples": 2, "schedule.prompts": 2},
     ),
     use="It helps where answers need several searches, each led by the last; where one search with "

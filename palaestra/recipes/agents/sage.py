@@ -131,8 +131,8 @@ def instruction_for(strategies: Sequence[str]) -> str:
 
 def strategy_of(text: str, names: Sequence[str]) -> str:
     """The strategy that a message names behind its thoughts; "" where that is none, or several."""
-    said = [s.casefold() for s in NAMED.findall(pl.verifiers.strip_thinking(text))]
-    return said[0] if len(said) == 1 and said[0] in names else ""
+    named = [s.casefold() for s in NAMED.findall(pl.verifiers.strip_thinking(text))]
+    return named[0] if len(named) == 1 and named[0] in names else ""
 
 
 def shape(

@@ -133,7 +133,7 @@ class DraftReward:
         if "draft" not in e.facts or "f1" not in e.reward.parts:
             raise pl.UserError(
                 "sem rewards drafts before searches, and this environment has none (the fact draft); "
-                "give your documents with --docs"
+                "give your documents with --docs, or a search of yours with --tools FILE.py:search"
             )
         golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
         draft = pl.verifiers.answer_f1(unboxed(e.facts["draft"] or ""), [str(g) for g in golds])
@@ -203,7 +203,7 @@ class ShowDrafts:
         if not isinstance(world, pl.worlds.DraftSearch):
             raise pl.UserError(
                 f"sem shows searches of documents, and {ctx.bench.name} has none; give your documents "
-                "with --docs"
+                "with --docs, or a search of yours with --tools FILE.py:search"
             )
         searches = pl.rng_of((*key, "doubt")).random() < 0.5
         example = WorkedExample(
@@ -244,9 +244,9 @@ def free_answer(e: pl.Episode) -> str:
     stated = pl.stated_answer(e.text)
     if stated is not None:
         return stated
-    said = [s for row in e.rows for s in row.segments if s.logp is not None]
+    sampled = [s for row in e.rows for s in row.segments if s.logp is not None]
     lines = pl.verifiers.strip_thinking(e.text).strip().splitlines()
-    whole = bool(said) and said[-1].finish == "eos" and bool(lines)
+    whole = bool(sampled) and sampled[-1].finish == "eos" and bool(lines)
     return lines[-1] if whole and len(lines[-1].split()) <= 12 else ""
 
 
@@ -289,14 +289,14 @@ def build(
     )
     if not warm:
         return learned
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowDrafts(memory, think)),
         schedule=pl.Schedule(prompts=16, steps=warm),
         optimiser=pl.AdamW(lr=2e-3),
     )
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

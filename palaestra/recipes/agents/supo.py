@@ -183,8 +183,8 @@ class MuteOverlong:
             return e
         written = sum(text != "" for text in e.facts.get("summaries", ()))
         ended = came_to_its_end(e)
-        told = {"summaries": float(written), "beyond": float(ended and written > 0)}
-        reward = replace(e.reward, parts={**e.reward.parts, **told})
+        counts = {"summaries": float(written), "beyond": float(ended and written > 0)}
+        reward = replace(e.reward, parts={**e.reward.parts, **counts})
         return replace(e, reward=reward, muted=e.muted or (self.mask and not ended))
 
 
@@ -192,8 +192,8 @@ def came_to_its_end(e: pl.Episode) -> bool:
     """Whether the episode has a final answer: a summary that was cut at its length takes none away."""
     if e.status != "truncated:length":
         return e.status == "finished"
-    said = [s for s in e.rows[-1].segments if s.finish]
-    return bool(said) and said[-1].finish != "length"
+    ended = [s for s in e.rows[-1].segments if s.finish]
+    return bool(ended) and ended[-1].finish != "length"
 
 
 @pl.stage
@@ -280,8 +280,8 @@ class ShowSummaries:
         world = ShownSummaries(
             **{name: getattr(asked, name) for name in asked.__dataclass_fields__}
         )
-        shown = ctx.with_bench(replace(there.bench, world=world))
-        return await pl.Demonstrate()(shown, key, group)
+        inner = ctx.with_bench(replace(there.bench, world=world))
+        return await pl.Demonstrate()(inner, key, group)
 
 
 def embedded(limit: int = 120, summaries: int = 3, **options: Any) -> pl.Pipeline:
@@ -293,12 +293,12 @@ def embedded(limit: int = 120, summaries: int = 3, **options: Any) -> pl.Pipelin
         build(limit, summaries, **{**words, **options}), schedule=pl.Schedule(prompts=8, steps=30)
     )
     collect: Any = learned.collect
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowSummaries(collect.links[0])),
         schedule=pl.Schedule(prompts=16, steps=20),
         optimiser=pl.AdamW(lr=1e-3, warmup=10),
     )
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )

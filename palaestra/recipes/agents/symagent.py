@@ -184,8 +184,8 @@ class ExploreGraph:
             return group
         first = group.valid[0]
         text = ATTEMPT.format(attempt=attempt_text(first), reward=first.total)
-        shown = ctx.with_bench(replace(ctx.bench, world=ShownAttempt(world, text)))
-        again = await play(shown, (*key, REFINED), pl.Group(task=group.task))
+        with_attempt = ctx.with_bench(replace(ctx.bench, world=ShownAttempt(world, text)))
+        again = await play(with_attempt, (*key, REFINED), pl.Group(task=group.task))
         more = (replace(e, facts={**e.facts, REFINED: 1.0}) for e in again.episodes)
         return replace(group, episodes=(*group.episodes, *more))
 
@@ -235,7 +235,7 @@ class MergeTrajectories:
         if not e.ok or e.reward is None:
             return e
         refined = e.facts.get(REFINED, 0.0)
-        told = {
+        new_parts = {
             "reach": float(e.facts["reach"]),
             "written": float(e.facts["written"] > 0),
             "precision": float(e.facts["precision"]),
@@ -243,7 +243,7 @@ class MergeTrajectories:
             "kept": float(kept),
             "kept refined": float(kept and refined > 0),
         }
-        reward = replace(e.reward, parts={**e.reward.parts, **told})
+        reward = replace(e.reward, parts={**e.reward.parts, **new_parts})
         rows = tuple(r if not r.thread else without_gradient(r) for r in e.rows)
         return replace(e, reward=reward, rows=rows, muted=not kept)
 
@@ -309,8 +309,8 @@ class ShowActions:
         if isinstance(world, pl.worlds.GraphQuestions) and rng.random() < self.share:
             wrong = pl.worlds.call_text("finish", (str(group.task.meta["entity"]),))
             text = ATTEMPT.format(attempt=wrong, reward=0.0)
-            shown = ShownAttempt(world, text, hidden=False)
-            ctx = ctx.with_bench(replace(ctx.bench, world=shown))
+            attempt_world = ShownAttempt(world, text, hidden=False)
+            ctx = ctx.with_bench(replace(ctx.bench, world=attempt_world))
         return await pl.Demonstrate()(ctx, key, group)
 
 
@@ -318,7 +318,7 @@ def embedded(rounds: int = 2, steps: int = 8, lr: float = 5e-4, **options: Any) 
     """On questions over a small graph. The small model has never seen the actions, so it is shown a few
     solved questions first.
     """
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowActions()),
         schedule=pl.Schedule(prompts=16, steps=11),
@@ -328,4 +328,4 @@ def embedded(rounds: int = 2, steps: int = 8, lr: float = 5e-4, **options: Any) 
     smaller = {n: pl.override(p.runnable, "schedule.prompts", 16) for n, p in made.parts.items()}
     parts = {n: replace(p, runnable=smaller[n]) for n, p in made.parts.items()}
     parts["round1"] = replace(parts["round1"], model=pl.Output("shown"))
-    return pl.Pipeline(parts={"shown": pl.warm(shown), **parts})
+    return pl.Pipeline(parts={"shown": pl.warm(sft), **parts})

@@ -137,8 +137,12 @@ class HierarchicalReward:
         several = len(e.facts.get("tools_used", ())) > 1
         bonus = self.bonus if several and f > 0 and parts["formed"] else 0.0
         total = (f + bonus if parts["formed"] else -1.0) if self.on else f
-        told = {"several": float(several), "bonus": bonus * self.on, "hierarchy": abs(total - f)}
-        reward = replace(e.reward, total=total, parts={**parts, **told}, solved=e.solved)
+        new_parts = {
+            "several": float(several),
+            "bonus": bonus * self.on,
+            "hierarchy": abs(total - f),
+        }
+        reward = replace(e.reward, total=total, parts={**parts, **new_parts}, solved=e.solved)
         return replace(e, reward=reward)
 
 
@@ -151,8 +155,8 @@ class HintedChain:
     hint: str = HINT
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> str:
-        said = next((e.text for e in group.valid if e.text.strip()), "")
-        return (said.rstrip().rpartition("\n")[0] or said.rstrip()) + self.hint if said else ""
+        chain = next((e.text for e in group.valid if e.text.strip()), "")
+        return (chain.rstrip().rpartition("\n")[0] or chain.rstrip()) + self.hint if chain else ""
 
 
 @pl.stage
@@ -216,12 +220,12 @@ class Synthesise:
     def is_clean(self, e: pl.Episode) -> bool:
         """Whether a solution ended by itself, with few calls, none of which failed or came twice."""
         calls = e.facts.get("tool_calls", 0)
-        said = [s.text.strip() for r in e.rows for s in r.segments if s.logp is not None]
+        texts = [s.text.strip() for r in e.rows for s in r.segments if s.logp is not None]
         return (
             e.status == "finished"
             and calls <= self.calls
             and pl.rewards.successful_calls(e.facts) == calls
-            and len(set(said)) == len(said)
+            and len(set(texts)) == len(texts)
         )
 
     async def _as_text(self, ctx: pl.Context, task: pl.Task, e: pl.Episode) -> pl.Episode:
@@ -274,7 +278,7 @@ def build(
     problem to the hardest, unless more than 512 are drawn.
     """
     pl.check_bounds("tool-star: rl_steps", rl_steps, least=1)
-    judged = pl.links(
+    scored_sample = pl.links(
         pl.Sample(n=samples, turns=calls + 1),
         pl.Score(),
         pl.rewards.ToolUse(),
@@ -298,13 +302,13 @@ def build(
         draw=pl.curriculum.EasyToHard(
             tasks=min(SORTED, rl_steps * PROMPTS), batches=2, probe=pl.Sample(n=2, turns=calls + 1)
         ),
-        collect=judged,
+        collect=scored_sample,
         schedule=pl.Schedule(prompts=PROMPTS, steps=rl_steps),
         instruction=asked,
     )
     critic = pl.vary(
         pl.recipe("dpo", beta=beta),
-        collect=judged,
+        collect=scored_sample,
         schedule=pl.Schedule(prompts=12, steps=4),
         instruction=asked,
     )

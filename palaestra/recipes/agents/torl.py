@@ -122,7 +122,7 @@ def embedded(penalty: float = 0.0, tool: bool = True, samples: int = 8) -> pl.Pi
     """On sums of two numbers of four digits. The small model never saw a fence, so first it is shown
     programs for half of the sums, and for the others the answer alone.
     """
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         schedule=pl.Schedule(prompts=16, steps=100),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
@@ -131,7 +131,7 @@ def embedded(penalty: float = 0.0, tool: bool = True, samples: int = 8) -> pl.Pi
     worked = "interpreter(told=False,worked=0.5)"
     return pl.Pipeline(
         parts={
-            "shown": pl.Part(shown, task="add(d=4)", env=worked, shared=True),
+            "shown": pl.Part(sft, task="add(d=4)", env=worked, shared=True),
             "rl": pl.Part(
                 learned,
                 model=pl.Output("shown"),

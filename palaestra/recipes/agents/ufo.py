@@ -111,8 +111,8 @@ class UnaryFeedback:
         (ask,) = frame.asks
         if self.left and ask.say and ask.say[-1].role == "user":
             *before, last = ask.say
-            said = f"{last.content}\n{self._left(self.attempts)}"
-            ask = replace(ask, say=(*before, replace(last, content=said)))
+            content = f"{last.content}\n{self._left(self.attempts)}"
+            ask = replace(ask, say=(*before, replace(last, content=content)))
         return self._frame(Retry(task=task, inner=frame.state), frame.facts, (ask,))
 
     async def step(self, state: Retry, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
@@ -135,9 +135,9 @@ class UnaryFeedback:
         cut = frame.status not in ("finished", "truncated:length")
         if outcome == "right" or cut or len(now.outcomes) >= self.attempts:
             return self._frame(now, frame.facts, (), frame.status if cut else "finished")
-        said = self.again if outcome == "wrong" else f"{NO_ANSWER} {self.again}".strip()
+        feedback = self.again if outcome == "wrong" else f"{NO_ANSWER} {self.again}".strip()
         left = self._left(self.attempts - len(now.outcomes))
-        say = pl.Message(role="user", content=f"{said} {left}".strip())
+        say = pl.Message(role="user", content=f"{feedback} {left}".strip())
         return self._frame(
             now, frame.facts, (pl.Ask(seat="policy", say=(say,), tools=acts[0].ask.tools),)
         )
@@ -152,10 +152,10 @@ class UnaryFeedback:
     async def _is_right(self, task: pl.Task, act: pl.Act) -> bool:
         """Whether the reward of the problem calls a message right. Raises Fault where it fails."""
         ids, logp = (act.sample.ids, act.sample.logp) if act.sample else ((), ())
-        said = pl.Segment(
+        segment = pl.Segment(
             ids=ids, logp=logp, author="policy", trained=True, text=act.text, finish="eos"
         )
-        alone = pl.Episode(rows=(pl.Row(segments=(said,), seat="policy"),), status="finished")
+        alone = pl.Episode(rows=(pl.Row(segments=(segment,), seat="policy"),), status="finished")
         (reward,) = await pl.judge_group(
             self.ctx, self.judge, pl.Group(task=task, episodes=(alone,))
         )
@@ -170,13 +170,13 @@ class UnaryFeedback:
         asks: tuple[pl.Ask, ...],
         status: str = "finished",
     ) -> pl.Frame:
-        told = {
+        counts = {
             "outcomes": state.outcomes,
             "answers": state.answers,
             "answered": bool(state.answers),
             "correct": "right" in state.outcomes,
         }
-        return pl.Frame(state=state, asks=asks, facts={**facts, **told}, status=status)
+        return pl.Frame(state=state, asks=asks, facts={**facts, **counts}, status=status)
 
 
 async def settle(frame: Any) -> pl.Frame:
@@ -188,9 +188,10 @@ def given_answer(text: str) -> str:
     """What a message gives as its answer: what it states, else all of it behind its thoughts; "" = it
     gives none.
     """
-    said = pl.verifiers.strip_thinking(text).strip()
-    behind = said.rpartition("<answer>")[2].removesuffix("</answer>")  # of a tag that is not closed
-    return (pl.rewards.read_answer(said) or behind).strip()
+    reply = pl.verifiers.strip_thinking(text).strip()
+    # what follows a tag that is not closed
+    behind = reply.rpartition("<answer>")[2].removesuffix("</answer>")
+    return (pl.rewards.read_answer(reply) or behind).strip()
 
 
 def count_distinct(answers: Sequence[str]) -> int:

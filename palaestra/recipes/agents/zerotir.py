@@ -291,7 +291,7 @@ def embedded(samples: int = 8, **options: Any) -> pl.Pipeline:
     """On sums of two numbers of four digits. The small model never saw a fence, so first it is shown
     answers, one in ten of which runs a program: rare, as in a base model's corpus.
     """
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         schedule=pl.Schedule(prompts=16, steps=120),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
@@ -305,7 +305,7 @@ def embedded(samples: int = 8, **options: Any) -> pl.Pipeline:
     )
     return pl.Pipeline(
         parts={
-            "shown": pl.Part(shown, task="add(d=4)", env=worked, shared=True),
+            "shown": pl.Part(sft, task="add(d=4)", env=worked, shared=True),
             "rl": pl.Part(learned, model=pl.Output("shown"), task="add(d=4)", env=plain),
         }
     )

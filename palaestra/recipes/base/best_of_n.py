@@ -18,7 +18,7 @@ CARD = pl.Card(
     paper="arXiv:2112.09332",
     claim="Selecting among samples buys accuracy with inference tokens instead of training.",
     source="textbook",
-    needs=pl.needs.Requirements(own={"n": 2, "tasks": 4}),
+    needs=pl.needs.Requirements(shows="gained", off={"n": 1}, own={"n": 4, "tasks": 4}),
     use="It helps where answers can be judged and inference is cheap; it changes no weight, so its gain "
     "is paid again for every question.",
     lacks=(
@@ -48,9 +48,10 @@ class BestOfN:
         groups = await pl.run.attempt_tasks(
             ctx, self.tasks, pl.Sample(n=self.n, temperature=self.temperature), label="best of n"
         )
-        after = pl.run.judge_held_out(
-            [replace(g, episodes=(self.choose(g),)) for g in groups if g.valid]
-        )
+        known = [(g, self.choose(g)) for g in groups if g.valid]
+        after = pl.run.judge_held_out([replace(g, episodes=(e,)) for g, e in known])
+        above = [e.total - np.mean([x.total for x in g.valid]) for g, e in known]
+        ctx.log({"gained": float(np.mean(above)) if above else 0.0})  # above the mean sample
         ends = pl.ends.at_ends(before.json(), after.json())
         return pl.Result(metrics={**ends, "sampled_tokens": ctx.sampled_tokens})
 

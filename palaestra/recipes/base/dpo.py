@@ -36,6 +36,7 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=pl.needs.PAIRS,
         shows="margin",
+        off={"optimiser.lr": 0.0},  # the reference itself
         own={"pairs": "data", "schedule.prompts": 4},
     ),
     use="It helps where people or models compared answers and nothing can verify one; with a verifier, "

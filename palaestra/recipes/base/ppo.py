@@ -15,7 +15,9 @@ CARD = pl.Card(
     claim="Clipped ratios allow several epochs on the same samples without collapse.",
     source="paper",
     needs=pl.needs.Requirements(
-        shows="value_error", own={"schedule.prompts": 4, "collect.links.0.n": 4}
+        shows="clipped",
+        off={"update.minibatches": 1, "update.epochs": 1},
+        own={"schedule.prompts": 4, "collect.links.0.n": 4},
     ),
     use="It helps where rewards come at many places of an answer or one answer a prompt is all there is; "
     "with groups of answers a critic is rarely worth its cost.",

@@ -11,7 +11,11 @@ CARD = pl.Card(
     paper="doi:10.1007/BF00992696",
     claim="The plain score-function gradient with a baseline improves expected reward.",
     source="paper",
-    needs=pl.needs.Requirements(own={"schedule.prompts": 4, "collect.links.0.n": 4}),
+    needs=pl.needs.Requirements(
+        shows="grad_norm",
+        off={"schedule.prompts": 1, "collect.links.0.n": 1},  # one answer is its own baseline
+        own={"schedule.prompts": 4, "collect.links.0.n": 4},
+    ),
     use="It is the plain baseline: prompts of different difficulty make its gradient noisy, which a "
     "baseline for each prompt (`rloo`) mends at no cost.",
     grade="A",

@@ -26,6 +26,8 @@ CARD = pl.Card(
             replace(pl.needs.REJECTED, type="text or messages"),
         ),
         shows="ranked",
+        never_off="A head that has learned nothing ranks half of the pairs rightly, as ties count "
+        "half.",
         own={"schedule.prompts": 4},
     ),
     use="It helps where answers were compared and nothing can verify one; a policy that is trained "

@@ -17,6 +17,8 @@ CARD = pl.Card(
             replace(pl.needs.ANSWER, otherwise="the demonstration alone is imitated"),
         ),
         shows="nll",
+        never_off="A demonstration's negative log-likelihood is 0 only for a model that is certain of "
+        "every token of it, so imitation has no arm with a 0: without it nothing is read.",
         own={"schedule.prompts": 8},
     ),
     use="It helps where good answers are there; it learns nothing from wrong ones, and forgets what the "

@@ -158,12 +158,12 @@ def build(
     difficulty, `guided` ones follow a group without a right answer; `say` stands before the
     solution; `scale` divides by the group's deviation.
     """
-    shown = (
+    rewrite = (
         pl.Hinted(WithInstruction(say, pl.Working(1.0, "characters")))
         if expert == "solution"
         else pl.Feedback("answer")
     )
-    again = Reformulate(shown, pl.links(pl.Sample(n=guided), pl.Score()))
+    again = Reformulate(rewrite, pl.links(pl.Sample(n=guided), pl.Score()))
     guide = (pl.When(pl.none_right, again),) if expert else ()
     links = (pl.Fact(MARK), pl.Center("stratum"), *((pl.Scale("stratum"),) if scale else ()))
     return pl.vary(

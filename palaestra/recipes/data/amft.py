@@ -88,9 +88,11 @@ class HoldOut:
         pl.check_bounds("HoldOut.share", self.share, least=0, most=1)
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        shown = pl.rollout.Mark(pl.Demonstrate(), MARK)
+        demonstration = pl.rollout.Mark(pl.Demonstrate(), MARK)
         link = (
-            pl.rollout.Mark(shown, HELD) if self.keeps(group.task) else pl.links(self.link, shown)
+            pl.rollout.Mark(demonstration, HELD)
+            if self.keeps(group.task)
+            else pl.links(self.link, demonstration)
         )
         return await link(ctx, key, group)
 

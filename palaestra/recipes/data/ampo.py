@@ -79,7 +79,7 @@ BOXED = "Reason step by step, and give the final answer in \\boxed{}."
 MARK = "demonstration"
 
 
-def always(found: np.ndarray) -> bool:
+def always(score_N: np.ndarray) -> bool:
     """Whatever the rewards are."""
     return True
 

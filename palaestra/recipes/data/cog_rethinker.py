@@ -76,8 +76,8 @@ class Recollect:
     shots: int = 1
 
     def __call__(self, task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> pl.Task:
-        found = {n: self._like(task, [x for x in notes if x.facts[STAGE] == n]) for n in (2, 3)}
-        return replace(task, meta={**task.meta, NOTES: found})
+        shots = {n: self._like(task, [x for x in notes if x.facts[STAGE] == n]) for n in (2, 3)}
+        return replace(task, meta={**task.meta, NOTES: shots})
 
     def _like(self, task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> tuple[Shot, ...]:
         asked = pl.tasks.question_text(task)
@@ -111,8 +111,8 @@ class Decomposed:
     seeds: tuple[Shot, ...] = ()
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
-        shown = behind(group.task, group.task.meta.get(NOTES, {}).get(2) or self.seeds)
-        return instructed(shown, self.instruction)
+        with_examples = behind(group.task, group.task.meta.get(NOTES, {}).get(2) or self.seeds)
+        return instructed(with_examples, self.instruction)
 
 
 @pl.stage
@@ -128,25 +128,25 @@ class Reflected:
     def __call__(
         self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator
     ) -> pl.Task | None:
-        found = self.attempt(ctx, group, rng)
-        if found is None:
+        prompt = self.attempt(ctx, group, rng)
+        if prompt is None:
             return None
-        shown = behind(found, group.task.meta.get(NOTES, {}).get(3) or self.seeds)
-        return instructed(shown, self.instruction)
+        with_examples = behind(prompt, group.task.meta.get(NOTES, {}).get(3) or self.seeds)
+        return instructed(with_examples, self.instruction)
 
 
 def instructed(task: pl.Task, text: str) -> pl.Task:
     """The task with an instruction before it, if there is one."""
-    said = pl.Message(role="system", content=text)
-    return pl.tasks.add_instruction(task, said) if text else task
+    message = pl.Message(role="system", content=text)
+    return pl.tasks.add_instruction(task, message) if text else task
 
 
 def behind(task: pl.Task, shots: Sequence[Shot]) -> pl.Task:
     """The question behind solved ones."""
-    told = "\n".join(f"example:\n{q}\n{a.strip()}" for q, a in shots)
+    examples = "\n".join(f"example:\n{q}\n{a.strip()}" for q, a in shots)
     at = next(i for i, m in enumerate(task.prompt) if m.role == "user")
     first = task.prompt[at]
-    asked = replace(first, content=f"{told}\nnow:\n{first.content}")
+    asked = replace(first, content=f"{examples}\nnow:\n{first.content}")
     prompt = (*task.prompt[:at], asked, *task.prompt[at + 1 :])
     return replace(task, prompt=prompt) if shots else task
 
@@ -221,15 +221,15 @@ def build(
         3: Rethink(Reflected(reflect, seeds[1]), pl.links(sample, score), 3),
     }
     further = [pl.When(pl.none_right, again[n]) for n in stages]
-    told = [Reattach(most)] if imitate and stages else []
+    reattach = [Reattach(most)] if imitate and stages else []
     dapo: Any = pl.On(MARK, pl.Clipped(high=0.28, reduce="tokens"), over="own", absent=True)
-    shown = imitate * pl.On(MARK, pl.Imitation(), over="own")
+    imitation = imitate * pl.On(MARK, pl.Imitation(), over="own")
     return pl.vary(
         pl.recipe("grpo"),
         draw=pl.curriculum.Recalled(Recollect(shots), most=1024),
         observe=pl.curriculum.Memorise(successes, most=1024),
-        collect=pl.links(sample, score, *further, *told),
+        collect=pl.links(sample, score, *further, *reattach),
         credit=pl.chain(pl.Fact(MARK), pl.Center(by_stage), pl.Scale(by_stage, ddof=1)),
-        objective=dapo + shown if told else dapo,
-        **({"pool": pl.Mixed(size or 0, trained=not told)} if size != 0 else {}),
+        objective=dapo + imitation if reattach else dapo,
+        **({"pool": pl.Mixed(size or 0, trained=not reattach)} if size != 0 else {}),
     )

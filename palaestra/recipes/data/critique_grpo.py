@@ -64,6 +64,8 @@ CARD = pl.Card(
             ),
         ),
         shows="refined/shaped",
+        never_off="Every wrong answer gets a critique and a refinement, and no argument turns that "
+        "off; without wrong answers the number is 0.",
         own={
             "endpoint": "The first step is wrong: carry the one.",
             "schedule.prompts": 2,

@@ -61,9 +61,9 @@ def none_paid(accuracies: np.ndarray) -> bool:
     return not np.any(accuracies > 0)
 
 
-def nothing_there(found: np.ndarray) -> bool:
+def nothing_there(score_N: np.ndarray) -> bool:
     """Whether no answer was sampled."""
-    return not len(found)
+    return not len(score_N)
 
 
 def build(
@@ -84,11 +84,11 @@ def build(
     sample = pl.Sample(n=8)
 
     def guided(share: Any) -> pl.Collect:
-        shown: Any = pl.Jump(0.0, share, warm) if warm else share
-        said = pl.Working(shown, unit, shuffled)
+        share_shown: Any = pl.Jump(0.0, share, warm) if warm else share
+        working = pl.Working(share_shown, unit, shuffled)
         if place == "start":
-            return pl.rollout.Begin(said, sample, MARK, shown)
-        hinted = pl.Under(pl.Hinted(said), sample, MARK, shown)
+            return pl.rollout.Begin(working, sample, MARK, share_shown)
+        hinted = pl.Under(pl.Hinted(working), sample, MARK, share_shown)
         return pl.links(hinted, pl.Hide(MARK)) if context == "bare" else hinted
 
     steps = [pl.links(guided(share), score) for share in shares]

@@ -69,6 +69,8 @@ CARD = pl.Card(
             ),
         ),
         shows="is:guided",
+        never_off="Guidance is shown where every answer of a group is wrong, and no argument turns "
+        "that off; where none is, the number is 0.",
         own={"algorithm": "ppo", "n": 2, "size": 4},
     ),
     use="It helps where many prompts are failed by every answer and guidance makes some of them right; "
@@ -83,15 +85,15 @@ CARD = pl.Card(
 MARK = "guided"
 
 
-def none_accurate(found: np.ndarray) -> bool:
+def none_accurate(score_N: np.ndarray) -> bool:
     """Whether a group is answered again: its accuracy is 0.001 at most."""
-    return not len(found) or bool(found.mean() <= 0.001)
+    return not len(score_N) or bool(score_N.mean() <= 0.001)
 
 
 def guided_alone(group: pl.Group) -> Sequence[int]:
     """The guided answers; without one, those that there are."""
-    found = [i for i, e in enumerate(group.episodes) if e.facts.get(MARK)]
-    return found or range(len(group.episodes))
+    guided = [i for i, e in enumerate(group.episodes) if e.facts.get(MARK)]
+    return guided or range(len(group.episodes))
 
 
 def guided_and_failures(group: pl.Group) -> Sequence[int]:
@@ -124,12 +126,12 @@ def build(
     algorithm: where advantages come from, the group or a value head.
     """
     hint = pl.rollout.HintColumn(otherwise=pl.Working(0.5))
-    shown = (
+    begin = (
         pl.Under(pl.Hinted(hint), pl.Sample(n=n), MARK)
         if guidance == "hint"
         else pl.Under(pl.Feedback(guidance), pl.Sample(n=1), MARK, times=n)
     )
-    seen = pl.links(shown, pl.Hide(MARK)) if context == "bare" else shown
+    seen = pl.links(begin, pl.Hide(MARK)) if context == "bare" else begin
     keep = pl.rollout.Regroup(guided_and_failures if mixin else guided_alone)
     again = pl.links(seen, pl.Score(), keep)
     own = pl.Clipped(reduce="tokens")

@@ -129,10 +129,10 @@ def transfer(
     return {i: {j: row[j] - before[j] for j in before} for i, row in after.items()}
 
 
-def specialisation(found: Mapping[str, Mapping[str, float]], domains: Sequence[str]) -> float:
+def specialisation(scores: Mapping[str, Mapping[str, float]], domains: Sequence[str]) -> float:
     """Mean gain in the own domain less that in others; NaN for a single domain."""
-    own = [found[i][i] for i in domains]
-    others = [found[i][j] for i in domains for j in domains if i != j]
+    own = [scores[i][i] for i in domains]
+    others = [scores[i][j] for i in domains for j in domains if i != j]
     return float(np.mean(own) - np.mean(others)) if others else float("nan")
 
 
@@ -180,7 +180,7 @@ class FilteredDomain:
         able = [p for p in chosen if self.candidates == 0 or kept[p.name]]
         if not able:
             raise pl.Fault("starved", "the filter by two models keeps nothing; widen its bounds")
-        given, found = dict(state.get("given", {})), list[pl.Task]()
+        given, tasks = dict(state.get("given", {})), list[pl.Task]()
         rng = pl.rng_of((*key, "domains"))
         for _ in range(n):
             part = able[int(rng.integers(len(able)))]
@@ -190,9 +190,9 @@ class FilteredDomain:
             task = task_of(parts, part, pl.curriculum.first_number(ctx, part) + number)
             if rates := state.get("rates", {}).get(part.name):
                 task = replace(task, meta={**task.meta, PASS_RATE: rates[at % len(numbers)]})
-            found.append(task)
+            tasks.append(task)
             given[part.name] = at + 1
-        return found, {**state, "given": given}
+        return tasks, {**state, "given": given}
 
     async def _filter(
         self, ctx: pl.Context, key: pl.Key, parts: Sequence[pl.Tasks]

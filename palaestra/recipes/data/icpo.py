@@ -96,8 +96,10 @@ def build(
     """`bonus` falls to 0 in `fades` steps, 0 = it stays; a bonus of 0 is ICPO without RS. Without
     `examples` nobody is an expert.
     """
-    shown = pl.rollout.Examples(examples) if examples else None
-    expert = (pl.Under(shown, pl.Sample(n=1), MARK), pl.Hide(MARK)) if shown else ()
+    examples_prompt = pl.rollout.Examples(examples) if examples else None
+    expert = (
+        (pl.Under(examples_prompt, pl.Sample(n=1), MARK), pl.Hide(MARK)) if examples_prompt else ()
+    )
     keep = (pl.rollout.Regroup(without_wrong_experts),) if reject else ()
     earned: Any = pl.Linear(bonus, 0.0, fades) if fades else bonus
     scope = pl.Stratum(fact="")

@@ -19,6 +19,9 @@ apart. The order of a micro group, rounds and other plans are compared by a prog
 Deviations: longest first instead of the FPTAS, which for a number of slots that grows is no better than
 it in reach; a slot holds its own copy of the prompt's keys and values, so that memory counts it S times;
 the predictor is a table, where the paper has a learned one; lengths that were seen are forgotten on resume.
+
+Long because slots are shared: the engine that hands them out serves all groups at once, in training and in evaluations,
+and a sampler of its own begins, orders and ends the answers of one group in it.
 """
 
 import asyncio
@@ -42,7 +45,9 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Qwen3-1.7B: peak memory 21.55 to 10.64 GB, over 25% more throughput than rounds"
     ),
-    needs=pl.needs.Requirements(own={"n": 4, "slots": 2, "schedule.prompts": 2}),
+    needs=pl.needs.Requirements(
+        shows="is:waited", off={"slots": 8}, own={"n": 4, "slots": 2, "schedule.prompts": 2}
+    ),
     use="It helps where a group's answers do not fit into memory together and their lengths differ much; with "
     "room for all of them at once it only costs.",
     lacks=(
@@ -67,8 +72,8 @@ class Lengths:
         known = mine or [n for _, n in self.seen]
         return float(np.mean(known)) if known else 0.0
 
-    def add(self, found: Sequence[pl.Completion]) -> "Lengths":
-        return replace(self, seen=(*self.seen, *((c.ids[0], len(c.ids)) for c in found)))
+    def add(self, completions: Sequence[pl.Completion]) -> "Lengths":
+        return replace(self, seen=(*self.seen, *((c.ids[0], len(c.ids)) for c in completions)))
 
 
 class SlotEngine:
@@ -82,7 +87,8 @@ class SlotEngine:
     """
 
     def __init__(self, engine: pl.engines.OwnEngine, slots: int, probe: int):
-        self.engine, self.free, self.probe = engine, slots, probe
+        self.engine, self.slots, self.free, self.probe = engine, slots, slots, probe
+        self.requests = 0  # answers that are begun or wait for a slot
         self.lengths, self.probing, self.numbers = Lengths(), 0, itertools.count()
         # (order, number, place): begun answers come behind those that are not, the longest first
         self.waiting: list[tuple[tuple[float, ...], int, asyncio.Future[None]]] = []
@@ -94,6 +100,15 @@ class SlotEngine:
         self, prompt: tuple[int, ...], sampling: pl.Sampling, key: pl.Key
     ) -> pl.Completion:
         """Samples one sequence, as the engine's own `generate`."""
+        self.requests += 1
+        try:
+            return await self._generate(prompt, sampling, key)
+        finally:
+            self.requests -= 1
+
+    async def _generate(
+        self, prompt: tuple[int, ...], sampling: pl.Sampling, key: pl.Key
+    ) -> pl.Completion:
         whole = bool(sampling.stop or sampling.choices) or sampling.max_tokens <= self.probe
         if whole:
             async with self.slot((0.0,)):
@@ -139,10 +154,29 @@ class SlotEngine:
                 place.set_result(None)
 
 
+class GroupSlots:
+    """A `SlotEngine` as one group uses it: counts its answers, and those that find every slot taken."""
+
+    def __init__(self, engine: SlotEngine):
+        self.engine, self.asked, self.waited = engine, 0, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    async def generate(
+        self, prompt: tuple[int, ...], sampling: pl.Sampling, key: pl.Key
+    ) -> pl.Completion:
+        """Samples one sequence, as the engine's own `generate`."""
+        self.asked += 1
+        self.waited += self.engine.requests >= self.engine.slots
+        return await self.engine.generate(prompt, sampling, key)
+
+
 TOLD: WeakSet[Any] = WeakSet()  # engines of which it was said that they have no slots
 PLANS: WeakKeyDictionary[Any, dict[tuple[int, int], SlotEngine]] = WeakKeyDictionary()
 
 
+@pl.declare(facts=(("waited", float, "share of the group's answers that found every slot taken"),))
 @pl.stage
 class PlannedSample(pl.Sample):
     """`pl.Sample` through `slots` slots, the answers that are predicted to be the longest first.
@@ -162,6 +196,15 @@ class PlannedSample(pl.Sample):
         pl.check_bounds("PlannedSample.slots", self.slots, least=1)
         pl.check_bounds("PlannedSample.probe", self.probe, least=1)
 
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        players = self.players(ctx)
+        made = await self.play(ctx, key, group, players)
+        engines = [getattr(p, "engine", None) for p in players.values()]
+        slots = [e for e in engines if isinstance(e, GroupSlots)]
+        share = sum(e.waited for e in slots) / max(1, sum(e.asked for e in slots))
+        marked = [replace(e, facts={**e.facts, "waited": share}) for e in made.episodes]
+        return replace(made, episodes=tuple(marked))
+
     def players(self, ctx: Any) -> dict[str, pl.Player]:
         return {seat: self._planned(ctx, p) for seat, p in super().players(ctx).items()}
 
@@ -178,7 +221,7 @@ class PlannedSample(pl.Sample):
             return player
         plans = PLANS.setdefault(player.engine, {})
         size = (self.slots, self.probe)
-        engine: Any = plans.setdefault(size, SlotEngine(player.engine, *size))
+        engine: Any = GroupSlots(plans.setdefault(size, SlotEngine(player.engine, *size)))
         return replace(player, engine=engine)
 
 
@@ -199,7 +242,17 @@ def build(parent: str = "grpo", n: int = 32, slots: int = 8, probe: int = 1) -> 
             f"infinite-sampling: {parent} does not begin with a plain `Sample`; take one that does, "
             "such as parent=grpo, or put PlannedSample into your own recipe"
         )
-    return pl.vary(recipe, collect=pl.links(*planned))
+    return pl.vary(with_waits(recipe), collect=pl.links(*planned))
+
+
+def with_waits(recipe: pl.Recipe) -> pl.Recipe:
+    """The recipe, which logs the share of answers that waited, where its credit is a chain of links."""
+    waiting_learners = {
+        name: replace(learner, credit=pl.chain(pl.Fact("waited"), *credit.links))
+        for name, learner in recipe.learners.items()
+        if isinstance(credit := learner.credit, pl.Chain) and credit.unit == pl.chain().unit
+    }
+    return pl.vary(recipe, learners={**recipe.learners, **waiting_learners})
 
 
 def embedded(n: int = 32, **options: Any) -> pl.Recipe:

@@ -134,24 +134,24 @@ class BootcampScore:
                 f"{ctx.bench.name} pays by itself, and a family of puzzles is judged by a verifier; use "
                 "--task or --data with answers"
             )
-        found = await pl.judge_group(ctx, ctx.bench.reward, group)
-        pairs = zip(found, group.episodes, strict=True)
+        rewards = await pl.judge_group(ctx, ctx.bench.reward, group)
+        pairs = zip(rewards, group.episodes, strict=True)
         return [
             r if isinstance(r, pl.Fault) else self.score(r, pl.response_text(e)) for r, e in pairs
         ]
 
-    def score(self, judged: pl.Reward, text: str) -> pl.Reward:
-        answered = judged.total > 0 or finds_answer(text)
+    def score(self, verified: pl.Reward, text: str) -> pl.Reward:
+        answered = verified.total > 0 or finds_answer(text)
         total = bootcamp_score(
-            min(1.0, judged.total) if answered else None,
+            min(1.0, verified.total) if answered else None,
             text,
             form=self.form,
             short=self.short,
             thinking=self.thinking,
         )
-        form = total if judged.total <= 0 else 0.0
-        parts = {**judged.parts, "verified": judged.total, "form": form}
-        return replace(judged, total=total, parts=parts)
+        form = total if verified.total <= 0 else 0.0
+        parts = {**verified.parts, "verified": verified.total, "form": form}
+        return replace(verified, total=total, parts=parts)
 
 
 def finds_answer(text: str) -> bool:
@@ -286,20 +286,20 @@ class ScalingCurve:
         slopes = [gain_by_doubling(self.sizes, [x["mean"] for x in c[1:]]) for c, _ in curves]
         slope = float(np.mean(slopes))
         records = [x for curve, _ in curves for x in curve]
-        told: dict[str, Any] = {"scaling": records, "slope": slope}
+        metrics: dict[str, Any] = {"scaling": records, "slope": slope}
         ctx.say(f"the accuracy rises by {slope:.3f} where the number of families doubles")
         means = {m: [x["mean"] for x in records if x["families"] == m] for m in (0, *self.sizes)}
         ctx.log({"slope": slope, **{f"scaling/{m}": float(np.mean(x)) for m, x in means.items()}})
         if self.orders > 1:
             interval = pl.stats.mean_interval(slopes)
-            told |= {"slopes": {"of": "reward", **interval.json()}}
+            metrics |= {"slopes": {"of": "reward", **interval.json()}}
             ctx.say(
                 f"over {self.orders} orders of the families its 95% interval is {interval.low:.3f} to "
                 f"{interval.high:.3f}"
             )
         unseen = [names for _, names in curves]
-        told |= {"unseen": unseen[0] if self.orders == 1 else unseen}
-        return pl.Result(metrics={**told, "sampled_tokens": ctx.sampled_tokens})
+        metrics |= {"unseen": unseen[0] if self.orders == 1 else unseen}
+        return pl.Result(metrics={**metrics, "sampled_tokens": ctx.sampled_tokens})
 
     async def curve(self, ctx: pl.Context, order: int) -> tuple[list[dict[str, Any]], list[str]]:
         """The records of an order, and the names of the families that they are measured on."""
@@ -309,9 +309,9 @@ class ScalingCurve:
         tasks, names = self.held_out(unseen), [p.name for p in unseen]
         curve = list[dict[str, Any]]()
         for m in (0, *self.sizes):
-            found = await self.measure(ctx, tasks, trained_on(m, order) if m else "policy")
-            curve.append({"families": m, **found, **({"order": order} if self.orders > 1 else {})})
-            ctx.say(f"trained on {m} families: accuracy {found['mean']:.3f} on {', '.join(names)}")
+            scores = await self.measure(ctx, tasks, trained_on(m, order) if m else "policy")
+            curve.append({"families": m, **scores, **({"order": order} if self.orders > 1 else {})})
+            ctx.say(f"trained on {m} families: accuracy {scores['mean']:.3f} on {', '.join(names)}")
         return curve, names
 
     def held_out(self, unseen: Sequence[pl.Tasks]) -> list[pl.Task]:

@@ -142,7 +142,7 @@ def read_documents(path: str) -> list[Document]:
     """The texts of a file or folder; `domain` says which domain one belongs to, "" = that of the
     failure it is looked up for. Raises UserError where a record has no text.
     """
-    found: list[Document] = []
+    documents: list[Document] = []
     for records in pl.tasks.open_records(path).values():
         for i, record in enumerate(records):
             text = record.get("text")
@@ -151,10 +151,10 @@ def read_documents(path: str) -> list[Document]:
                     f'{records.where(i)}: a document is {{"text": "..."}}, with "domain" if it has '
                     "one; write it so"
                 )
-            found.append(Document(text=text, domain=str(record.get("domain") or "")))
-    if not found:
+            documents.append(Document(text=text, domain=str(record.get("domain") or "")))
+    if not documents:
         raise pl.UserError(f"{path}: no documents; it needs one a line")
-    return found
+    return documents
 
 
 @pl.declare(
@@ -191,12 +191,12 @@ class FailureDriven:
         if "written" not in state:
             state = {**state, **await self._make(ctx, (*key, "failures"))}
         at, pool = state.get("cursor", 0), state["written"]
-        found: list[pl.Task] = []
+        tasks: list[pl.Task] = []
         for i in range(at, at + n):
             epoch, place = divmod(i, len(pool))
             order = pl.rng_of((ctx.seed, "failure-driven", epoch)).permutation(len(pool))
-            found.append(pool[int(order[place])])
-        return found, {**state, "cursor": at + n}
+            tasks.append(pool[int(order[place])])
+        return tasks, {**state, "cursor": at + n}
 
     async def _make(self, ctx: pl.Context, key: pl.Key) -> dict[str, Any]:
         tasks = ctx.bench.tasks
@@ -222,13 +222,13 @@ class FailureDriven:
         ctx.say(
             f"{len(hard)} of {len(asked)} queries fail; {len(cleaned.kept)} problems to train on"
         )
-        found = {
+        counts = {
             "failures": len(hard),
             "labels": len(hard) - len(kept),
             "by_domain": dict(Counter(t.domain for t in cleaned.kept)),
             "dropped": cleaned.duplicates + cleaned.near + cleaned.held_out,
         }
-        return {"written": list(cleaned.kept), "found": found}
+        return {"written": list(cleaned.kept), "found": counts}
 
     def _numbers(self, ctx: pl.Context, n: int, name: str, place: int) -> Sequence[int]:
         """Of `n` training problems: those from `place` times `first` on, which no draw reaches, or
@@ -246,21 +246,21 @@ class FailureDriven:
         if self.referee is None:
             return True
         reply = await ctx.ask(self.referee, pl.ChatRequest(messages=task.prompt, max_tokens=2048))
-        found, _ = pl.curriculum.agreed_answer([reply], pl.curriculum.prompt_text(task))
-        return found == str(task.answer).strip()
+        answer, _ = pl.curriculum.agreed_answer([reply], pl.curriculum.prompt_text(task))
+        return answer == str(task.answer).strip()
 
     def _documents(self, ctx: pl.Context) -> list[Document]:
         if self.documents:
             return read_documents(self.documents)
         tasks = ctx.bench.tasks
-        found: list[Document] = []
+        documents: list[Document] = []
         for i, number in enumerate(self._numbers(ctx, self.corpus, "corpus", 2)):
             task = tasks.task("train", number)
             worked = pl.rollout.written_answer(tasks, task, pl.rng_of(("corpus", i)), "work")
-            found.append(
+            documents.append(
                 Document(text=f"{pl.curriculum.prompt_text(task)}\n{worked}", domain=task.domain)
             )
-        return found
+        return documents
 
     def _orders(
         self, sought: Sequence[pl.Task], documents: Sequence[Document], rng: np.random.Generator

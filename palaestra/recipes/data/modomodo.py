@@ -107,8 +107,8 @@ class Shares:
         with np.errstate(divide="ignore"):
             logs = np.log(np.asarray(shares, float))
         arms = {p.name: {"value": float(x), "count": 0} for p, x in zip(parts, logs, strict=True)}
-        found, after = pl.curriculum.Bandit(tau=1.0)(ctx, key, n, {**state, "arms": arms})
-        return found, {"given": after["given"]}
+        tasks, after = pl.curriculum.Bandit(tau=1.0)(ctx, key, n, {**state, "arms": arms})
+        return tasks, {"given": after["given"]}
 
 
 # ---- the surrogate
@@ -173,9 +173,9 @@ def best_mixture(
     """
     k = len(corners_KM)
     worth = lambda a: float(score(a @ corners_KM)[0])
-    found = [np.full(k, 1 / k), *np.eye(k)]
+    mixtures = [np.full(k, 1 / k), *np.eye(k)]
     nudge = 1e-5 * np.eye(k)
-    for i, a in enumerate(found):
+    for i, a in enumerate(mixtures):
         size = 0.5
         for _ in range(steps):
             up = np.array([(worth(a + d) - worth(a - d)) / 2e-5 for d in nudge])
@@ -184,8 +184,8 @@ def best_mixture(
             a = next_a if worth(next_a) > worth(a) else a
             if size < 1e-7:
                 break
-        found[i] = a
-    return max(found, key=worth) @ corners_KM
+        mixtures[i] = a
+    return max(mixtures, key=worth) @ corners_KM
 
 
 # ---- the runs
@@ -233,7 +233,7 @@ class TrainBest:
         trained = pl.vary(self.recipe, draw=Shares(chosen))
         result = await ctx.train(trained)
         ctx.log({"predicted_gain": predicted - float(even[0])})
-        told = {
+        metrics = {
             "weights": list(chosen),
             "predicted": predicted,
             "pilots": [
@@ -243,18 +243,18 @@ class TrainBest:
             "r2_quadratic": left_out_r2(w, s, True, self.ridge),
             "noise": noise(w, s),
         }
-        return replace(result, metrics={**result.metrics, **told})
+        return replace(result, metrics={**result.metrics, **metrics})
 
     async def score(self, ctx: pl.Context, model: str) -> float:
         """The mean over the domains of the share of right answers."""
         sample = pl.Sample(n=self.samples, model=model)
         groups = await pl.run.attempt_tasks(ctx, self.tasks, sample, label=model)
-        found: dict[str, list[float]] = {}
+        rewards: dict[str, list[float]] = {}
         for group in groups:
-            found.setdefault(group.task.domain, []).extend(
+            rewards.setdefault(group.task.domain, []).extend(
                 float(bool(e.solved)) for e in group.valid
             )
-        return float(np.mean([np.mean(x) for x in found.values()]))
+        return float(np.mean([np.mean(x) for x in rewards.values()]))
 
     def weights(
         self, ctx: pl.Context, w: np.ndarray, s: np.ndarray
@@ -296,7 +296,7 @@ def build(
     within: Literal["simplex", "hull"] = "simplex",
     ridge: float = 1e-3,
     refits: int = 0,
-    recipe: Any = None,
+    recipe: pl.Recipe | None = None,
 ) -> pl.Pipeline:
     """`repeats` of each pilot; `refits`: how often the run with the best mixture joins the pilots;
     `recipe` is what is run each time, GRPO if None is given.

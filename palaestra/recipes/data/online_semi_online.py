@@ -66,7 +66,9 @@ CARD = pl.Card(
                 otherwise="the run's reward scores all replies",
             ),
         ),
-        own={"sync": 2, "prompts": 2, "n": 4},
+        shows="clipped",
+        off={"sync": 1},
+        own={"method": "grpo", "sync": 2, "prompts": 2, "n": 4, "optimiser.lr": 0.01},
     ),
     use="It helps where copying weights to the generator, or waiting for it, costs time: a lag of some "
     "updates costs little quality; never copying them costs much.",

@@ -126,16 +126,16 @@ class ResampledByRank:
     def __call__(
         self, groups: pl.Groups, signals: pl.Signals, state: pl.State
     ) -> tuple[list[pl.Example], pl.State]:
-        found, state = self.credit(groups, signals, state)
-        if not found:
-            return found, state
+        examples, state = self.credit(groups, signals, state)
+        if not examples:
+            return examples, state
         reward_N, group_N = (
-            np.array([float(e.columns[c]) for e in found]) for c in ("reward", "group")
+            np.array([float(e.columns[c]) for e in examples]) for c in ("reward", "group")
         )
         weight_N = weigh(reward_N, group_N, self.form)
-        rng = pl.rng_of(("resampled", *found[0].row.key))
-        at = rng.choice(len(found), len(found), p=weight_N / weight_N.sum())
-        return [found[i] for i in at], state
+        rng = pl.rng_of(("resampled", *examples[0].row.key))
+        at = rng.choice(len(examples), len(examples), p=weight_N / weight_N.sum())
+        return [examples[i] for i in at], state
 
 
 @pl.stage
@@ -151,12 +151,12 @@ class MarkRedrawn:
     def __call__(
         self, groups: pl.Groups, signals: pl.Signals, state: pl.State
     ) -> tuple[list[pl.Example], pl.State]:
-        found, state = self.credit(groups, signals, state)
-        share = 1 - len({id(e) for e in found}) / len(found) if found else 0.0
-        marked = (np.full(len(e.row.context()), share) for e in found)
+        examples, state = self.credit(groups, signals, state)
+        share = 1 - len({id(e) for e in examples}) / len(examples) if examples else 0.0
+        marked = (np.full(len(e.row.context()), share) for e in examples)
         return [
             replace(e, columns={**e.columns, "redrawn": x})
-            for e, x in zip(found, marked, strict=True)
+            for e, x in zip(examples, marked, strict=True)
         ], state
 
 

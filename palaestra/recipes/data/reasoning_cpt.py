@@ -98,8 +98,8 @@ def copy_ratio(thought: str, text: str) -> float:
     if not n:
         return 0.0
     runs = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
-    said = text.split()
-    known = {tuple(said[i : i + n]) for i in range(len(said) - n + 1)}
+    text_words = text.split()
+    known = {tuple(text_words[i : i + n]) for i in range(len(text_words) - n + 1)}
     return sum(r in known for r in runs) / len(runs)
 
 

@@ -83,6 +83,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/und",
+        never_off="It is a term of the reward, the fluency that a language model gives to a text, "
+        "which is above 0 for any text.",
         own={
             "rl.schedule.prompts": 2,
             "rl.collect.links.0.n": 2,
@@ -138,9 +140,9 @@ def read_instruction(reply: str) -> str:
     return ""
 
 
-async def make_up(ctx: pl.Context, client: pl.Source, shown: Sequence[str], seed: int) -> str:
+async def make_up(ctx: pl.Context, client: pl.Source, examples: Sequence[str], seed: int) -> str:
     """A further instruction by a language model that is shown others; "" = it writes none."""
-    listed = "\n".join(f"- {text}" for text in shown)
+    listed = "\n".join(f"- {text}" for text in examples)
     request = pl.ChatRequest(
         messages=pl.services.question_messages(
             f"Write one more instruction, unlike these:\n{listed}"
@@ -172,13 +174,13 @@ class NovelInstructions:
     ) -> tuple[list[pl.Task], pl.State]:
         seen = [list(x) for x in state.get("seen", ())]
         inner, dropped = dict(state.get("inner", {})), int(state.get("dropped", 0))
-        found: list[pl.Task] = []
-        while len(found) < n:
+        tasks: list[pl.Task] = []
+        while len(tasks) < n:
             last: pl.Task | None = None
             words = list[str]()
             for at in range(self.tries):
-                drawn, inner = self.source(ctx, (*key, len(found), at), 1, inner)
-                task = await self._made_up(ctx, (*key, len(found), at), drawn[0])
+                drawn, inner = self.source(ctx, (*key, len(tasks), at), 1, inner)
+                task = await self._made_up(ctx, (*key, len(tasks), at), drawn[0])
                 if task is not None:
                     last, words = task, pl.curriculum.prompt_text(task).split()
                     if is_novel([pl.verifiers.rouge_l(words, other) for other in seen], self.most):
@@ -189,9 +191,9 @@ class NovelInstructions:
                     "starved",
                     f"the author wrote no instruction in {self.tries} tries; use a larger model",
                 )
-            found.append(last)
+            tasks.append(last)
             seen = [*seen, words][-POOL:]
-        return found, {**state, "inner": inner, "seen": seen, "dropped": dropped}
+        return tasks, {**state, "inner": inner, "seen": seen, "dropped": dropped}
 
     async def _made_up(self, ctx: pl.Context, key: pl.Key, task: pl.Task) -> pl.Task | None:
         """The task itself, or what the client makes up; None = it wrote nothing."""
@@ -199,13 +201,13 @@ class NovelInstructions:
             return task
         rng, tasks = pl.rng_of(key), ctx.bench.tasks
         size = tasks.size or 1 << 20
-        shown = [tasks.task("train", int(rng.integers(size))) for _ in range(self.shown)]
-        said = await make_up(
-            ctx, self.client, list(map(pl.curriculum.prompt_text, shown)), pl.seed_of(key)
+        examples = [tasks.task("train", int(rng.integers(size))) for _ in range(self.shown)]
+        instruction = await make_up(
+            ctx, self.client, list(map(pl.curriculum.prompt_text, examples)), pl.seed_of(key)
         )
-        if not said:
+        if not instruction:
             return None
-        prompt = (pl.Message(role="user", content=said),)
+        prompt = (pl.Message(role="user", content=instruction),)
         return pl.Task(id=f"made-up/{pl.seed_of(key)}", prompt=prompt, domain=task.domain)
 
 

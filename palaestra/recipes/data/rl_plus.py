@@ -82,8 +82,8 @@ def build(
     demonstrate: tuple[pl.Collect, ...] = ()
     if other:
         weigh = pl.objective.Unmastered(gamma)
-        shown = pl.objective.TokenWeighted(other, weigh) if gamma else other
-        loss = pl.On(MARK, shown) + loss
+        external_loss = pl.objective.TokenWeighted(other, weigh) if gamma else other
+        loss = pl.On(MARK, external_loss) + loss
         give = pl.rollout.Mark(pl.Demonstrate(), MARK)
         demonstrate = (pl.rollout.Swap(k=1, mark=MARK) if rescue else give,)
     return pl.vary(

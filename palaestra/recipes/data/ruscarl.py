@@ -118,13 +118,13 @@ class Graduated:
         bare, one = pl.Group(task=group.task), replace(self.sample, n=1)
 
         async def answer(i: int, share: float) -> pl.Group:
-            shown = pl.Under(pl.rollout.Criteria(share, self.place), one, MARK, share)
-            made = await shown(ctx, (*key, i), bare)
+            with_criteria = pl.Under(pl.rollout.Criteria(share, self.place), one, MARK, share)
+            made = await with_criteria(ctx, (*key, i), bare)
             return made if made.episodes else await one(ctx, (*key, i), bare)
 
         made = await asyncio.gather(*(answer(i, x) for i, x in enumerate(self.shares())))
-        told = tuple(e for g in made for e in g.episodes)
-        return replace(group, episodes=(*group.episodes, *told))
+        episodes = tuple(e for g in made for e in g.episodes)
+        return replace(group, episodes=(*group.episodes, *episodes))
 
     def shares(self) -> list[float]:
         """Of the criteria that each answer sees."""
@@ -144,11 +144,11 @@ class Points:
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         criteria, points = rubric_of(group.task)
         judges = [replace(self.judge, rubric=c) for c in criteria]
-        found = await asyncio.gather(*(j(ctx, group) for j in judges))
+        rewards = await asyncio.gather(*(j(ctx, group) for j in judges))
         return [
             next((r for r in each if isinstance(r, pl.Fault)), None)
             or reward_of([r.total >= 0.5 for r in each if isinstance(r, pl.Reward)], points)
-            for each in zip(*found, strict=True)
+            for each in zip(*rewards, strict=True)
         ]
 
 
@@ -197,7 +197,7 @@ def build(
     """`share` is that of a group's first answer in the first step, 0 = nobody is told."""
     most: Any = faded(share, steps, at, steepness) if fades and share else share
     sample = pl.Sample(temperature=temperature, top_p=top_p, top_k=top_k)
-    told = Graduated(most=most, graded=graded, place=place, sample=sample)
+    graduated_sample = Graduated(most=most, graded=graded, place=place, sample=sample)
     hide = [] if context == "scaffolded" else [pl.Hide(MARK)]
     score = pl.Score(reward=Points(judge)) if judge else pl.Score()
     here = context != "corrected"
@@ -205,7 +205,7 @@ def build(
     penalty = kl * pl.KL("k3", reduce="tokens") if kl else None
     return pl.vary(
         pl.recipe("grpo", kl=kl),
-        collect=pl.links(told, *hide, score),
+        collect=pl.links(graduated_sample, *hide, score),
         credit=pl.chain(pl.Fact(MARK), pl.Center("group"), pl.Scale("group", ddof=1)),
         objective=(loss + penalty if penalty else loss) + pl.Track((f"is:{MARK}",)),
         needs=(*((("policy", "logp"),) if here else ()), *((("ref", "logp"),) if kl else ())),
@@ -218,10 +218,10 @@ def embedded(steps: int = 40, **options: Any) -> pl.Pipeline:
     """On the embedded problem, whose criteria a program checks: the model first learns by imitation to
     keep criteria that it is shown, where a topic says nothing.
     """
-    shown = pl.Under(pl.rollout.Criteria(1.0), pl.Demonstrate())
+    with_criteria = pl.Under(pl.rollout.Criteria(1.0), pl.Demonstrate())
     imitate = pl.vary(
         pl.recipe("sft"),
-        collect=pl.links(shown, pl.Demonstrate()),
+        collect=pl.links(with_criteria, pl.Demonstrate()),
         schedule=pl.Schedule(prompts=16, steps=20),
     )
     rl = pl.vary(build(steps=steps, **options), schedule=pl.Schedule(prompts=8, steps=steps))

@@ -133,19 +133,22 @@ def build(
     most: float = 20.0,
 ) -> pl.Recipe:
     """`imitation` and `own` are the weights at H = 0."""
-    shown: Any = pl.Shaped("power" if external == "plain" else "saturating")
-    told, held = pl.On(MARK, pl.Imitation(), over="own"), pl.On("right", pl.Imitation(), over="own")
+    shaped: Any = pl.Shaped("power" if external == "plain" else "saturating")
+    imitate, held = (
+        pl.On(MARK, pl.Imitation(), over="own"),
+        pl.On("right", pl.Imitation(), over="own"),
+    )
     weighed = (
-        EntropyScaled(told, imitation, -1.0, per, most, "imitation")
+        EntropyScaled(imitate, imitation, -1.0, per, most, "imitation")
         + EntropyScaled(held, own, own_sign, per, most, "own")
         if adaptive
-        else imitation * told + own * held
+        else imitation * imitate + own * held
     )
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=8), pl.Score(), pl.rollout.Mark(pl.Demonstrate(), MARK)),
         credit=pl.chain(pl.Fact(MARK), pl.Center("group"), pl.Scale("group", ddof=1), Sides()),
         objective=weighed
-        + pl.On(MARK, shown, over="own")
+        + pl.On(MARK, shaped, over="own")
         + pl.On("wrong", Unlikelihood(floor), over="own"),
     )

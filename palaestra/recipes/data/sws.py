@@ -146,10 +146,10 @@ def fail_ratios(
     rates: Mapping[str, Sequence[float]], domains: Mapping[str, str]
 ) -> dict[str, float]:
     """The share of weak problems, by domain."""
-    found: dict[str, list[bool]] = {}
+    weak_by_domain: dict[str, list[bool]] = {}
     for identity, seen in rates.items():
-        found.setdefault(domains[identity], []).append(is_weak(seen))
-    return {domain: float(np.mean(weak)) for domain, weak in found.items()}
+        weak_by_domain.setdefault(domains[identity], []).append(is_weak(seen))
+    return {domain: float(np.mean(weak)) for domain, weak in weak_by_domain.items()}
 
 
 def budgets(ratios: Mapping[str, float], total: int) -> dict[str, int]:
@@ -160,11 +160,11 @@ def budgets(ratios: Mapping[str, float], total: int) -> dict[str, int]:
     if whole <= 0:
         return dict.fromkeys(ratios, 0)
     exact = {name: total * ratio / whole for name, ratio in ratios.items()}
-    found = {name: int(x + 1e-9) for name, x in exact.items()}
-    by_rest = sorted(exact, key=lambda name: found[name] - exact[name])
-    for name in by_rest[: total - sum(found.values())]:
-        found[name] += 1
-    return found
+    counts = {name: int(x + 1e-9) for name, x in exact.items()}
+    by_rest = sorted(exact, key=lambda name: counts[name] - exact[name])
+    for name in by_rest[: total - sum(counts.values())]:
+        counts[name] += 1
+    return counts
 
 
 def next_concept_odds(
@@ -239,8 +239,8 @@ class ConceptsByModel:
     async def __call__(self, ctx: pl.Context, task: pl.Task) -> tuple[str, ...]:
         question = f"Name the concepts that this problem tests, in few words each.\n\n{pl.tasks.question_text(task)}"
         none = ConceptList(concepts=[])
-        found = await ctx.ask_for(self.client, question, ConceptList, fallback=none)
-        return tuple(found.concepts)
+        reply = await ctx.ask_for(self.client, question, ConceptList, fallback=none)
+        return tuple(reply.concepts)
 
 
 @pl.stage
@@ -286,14 +286,14 @@ class WeaknessDriven:
             state |= await self._write(ctx, (*key, "write"), state.get("rates", {}), size)
             state["begun"] = at  # here the epochs of the larger pool begin
         written, begun = state.get("written", ()), state.get("begun", 0)
-        pool, found, first = size + len(written), list[pl.Task](), pl.curriculum.first_number(ctx)
+        pool, drawn, first = size + len(written), list[pl.Task](), pl.curriculum.first_number(ctx)
         for i in range(at, at + n):
             epoch, place = divmod(i - begun, pool)
             order = pl.rng_of((ctx.seed, "sws", begun, epoch)).permutation(pool)
             chosen = int(order[place])
             seed = chosen < size
-            found.append(tasks.task("train", first + chosen) if seed else written[chosen - size])
-        return found, {**state, "cursor": at + n}
+            drawn.append(tasks.task("train", first + chosen) if seed else written[chosen - size])
+        return drawn, {**state, "cursor": at + n}
 
     async def _write(
         self, ctx: pl.Context, key: pl.Key, rates: Mapping[str, Sequence[float]], size: int
@@ -317,7 +317,7 @@ class WeaknessDriven:
             rate_N = await pl.pass_rates(ctx, (*key, "band"), kept, self.probe)
             low, high = self.band
             kept = [t for t, p in zip(kept, rate_N, strict=True) if low <= p <= high]
-        found = {
+        counts = {
             "weak": len(weak),
             "asked": asked,
             "made": len(made),
@@ -326,7 +326,7 @@ class WeaknessDriven:
         }
         kept = [replace(t, meta={**t.meta, WRITTEN: True}) for t in kept]
         ctx.say(f"{len(weak)} of {size} seed problems are weak; {len(kept)} problems are written")
-        return {"written": kept, "found": found}
+        return {"written": kept, "found": counts}
 
     async def _of_domain(
         self, ctx: pl.Context, key: pl.Key, domain: str, n: int, weak: Sequence[pl.Task]

@@ -197,13 +197,13 @@ class ShowDrops:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world: Any = ctx.bench.world
-        shown = DrawnDrops(
+        drops = DrawnDrops(
             **{f.name: getattr(world, f.name) for f in fields(world)},
             noise=self.noise,
             think=self.think,
             words=self.words,
         )
-        return await pl.Demonstrate()(ctx.with_bench(replace(ctx.bench, world=shown)), key, group)
+        return await pl.Demonstrate()(ctx.with_bench(replace(ctx.bench, world=drops)), key, group)
 
 
 @pl.stage

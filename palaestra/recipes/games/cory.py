@@ -20,7 +20,7 @@ metrics is how far an agent's pay is from its own reward on average.
 import asyncio
 import re
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import palaestra as pl
 
@@ -72,6 +72,7 @@ class TakesTurns:
     """0 for `every` steps, 1 for the next `every`, and so on; `every` 0 = always 0."""
 
     every: int = 5
+    clock: ClassVar[str] = "every"
 
     def at(self, step: int) -> float:
         return float(step // self.every % 2) if self.every > 0 else 0.0
@@ -152,9 +153,9 @@ class Observe:
             *(self._observe(ctx, (*key, i), group.task, pioneers[i]) for i in scored)
         )
         both = replace(group, episodes=(*pioneers, *observers))
-        judged = (await pl.Score()(ctx, key, both)).episodes[len(pioneers) :]
+        scored_observers = (await pl.Score()(ctx, key, both)).episodes[len(pioneers) :]
         seconds = list[pl.Episode]()
-        for i, observer in zip(scored, judged, strict=True):
+        for i, observer in zip(scored, scored_observers, strict=True):
             pioneers[i], second = self.share(pioneers[i], observer)
             seconds.append(second)
         return replace(group, episodes=(*pioneers, *seconds))
@@ -163,12 +164,12 @@ class Observe:
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, pioneer: pl.Episode
     ) -> pl.Episode:
         answer = pl.response_text(pioneer)
-        shown = observer_task(task, answer, self.template) if self.template else task
+        observer = observer_task(task, answer, self.template) if self.template else task
         sample = pl.Sample(n=1, cast=Pioneer(1 - self.turn))
-        (e,) = (await sample(ctx, key, pl.Group(task=shown))).episodes
-        if shown != task and e.rows and e.rows[0].segments[:1] == pioneer.rows[0].segments[:1]:
+        (e,) = (await sample(ctx, key, pl.Group(task=observer))).episodes
+        if observer != task and e.rows and e.rows[0].segments[:1] == pioneer.rows[0].segments[:1]:
             raise pl.UserError(UNREAD)
-        return replace(e, prompt=shown.prompt)
+        return replace(e, prompt=observer.prompt)
 
     def share(self, pioneer: pl.Episode, observer: pl.Episode) -> tuple[pl.Episode, pl.Episode]:
         """Both with what they are paid; the pioneer as failed where the observer has no reward."""

@@ -183,8 +183,8 @@ class Sight:
             return made
         task = ctx.bench.tasks.task("train", pl.curriculum.first_number(ctx))
         decisions, _ = await play_algorithm(made, task, ("shots", ctx.seed), self.teacher)
-        shown = decisions[SKIPPED::EVERY][: self.shots]
-        return replace(made, examples=tuple((d.say[-1].content, d.arm) for d in shown))
+        examples = decisions[SKIPPED::EVERY][: self.shots]
+        return replace(made, examples=tuple((d.say[-1].content, d.arm) for d in examples))
 
 
 @pl.declare(

@@ -51,6 +51,7 @@ CARD = pl.Card(
             ),
         ),
         shows="part/self_play",
+        off={"past": 1.0},  # every game is played against a copy from before
         own={"games": 4},
     ),
     use="It helps where a game has no teacher and no data; policies may go round an equilibrium "

@@ -156,11 +156,11 @@ class TellPlay:
         episodes = list[pl.Episode]()
         for e in group.episodes:
             if e.ok and e.reward is not None:
-                said = pl.worlds.read_arm(pl.response_text(e), meta["macro_actions"])
-                told = {"filled": filled, "unread": float(said is None)}
+                chosen = pl.worlds.read_arm(pl.response_text(e), meta["macro_actions"])
+                counts = {"filled": filled, "unread": float(chosen is None)}
                 if legal:
-                    told["impossible"] = float(said is not None and said not in legal)
-                e = replace(e, reward=replace(e.reward, parts={**e.reward.parts, **told}))
+                    counts["impossible"] = float(chosen is not None and chosen not in legal)
+                e = replace(e, reward=replace(e.reward, parts={**e.reward.parts, **counts}))
             episodes.append(e)
         return replace(group, episodes=tuple(episodes))
 
@@ -176,13 +176,13 @@ def build(
     """`imitate` steps of fine-tuning before `steps` of GRPO with `samples` answers a state; None = 100 with a
     teacher, else 0.
     """
-    shown = (100 if teacher is not None else 0) if imitate is None else imitate
-    pl.check_bounds("tig: imitate", shown, least=0)
-    if teacher is not None and not shown:
+    sft_steps = (100 if teacher is not None else 0) if imitate is None else imitate
+    pl.check_bounds("tig: imitate", sft_steps, least=0)
+    if teacher is not None and not sft_steps:
         raise pl.UserError(
             "tig: a teacher is imitated, and imitate=0 leaves that out; drop one of both"
         )
-    return stages(teacher, shown, samples, kl, steps, lr, 1e-5, {})
+    return stages(teacher, sft_steps, samples, kl, steps, lr, 1e-5, {})
 
 
 def stages(
@@ -205,7 +205,7 @@ def stages(
     )
     if not imitate:
         return pl.Pipeline(parts={"reinforce": pl.Part(reinforce)})
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowAction(teacher)),
         optimiser=pl.AdamW(lr=imitate_lr, warmup=min(10, imitate - 1)),
@@ -214,7 +214,7 @@ def stages(
     )
     return pl.Pipeline(
         parts={
-            "imitate": pl.Part(shown),
+            "imitate": pl.Part(sft),
             "reinforce": pl.Part(reinforce, model=pl.Output("imitate")),
         }
     )
@@ -233,11 +233,11 @@ class LaneExam:
     n: int = 64
 
     async def __call__(self, ctx: pl.Context) -> Mapping[str, float]:
-        said = await self._actions(ctx)
+        chosen = await self._actions(ctx)
         asked = list[tuple[bool, bool]]()
 
         def model(state: pl.toys.LaneState, rng: np.random.Generator) -> str:
-            action = said[state]
+            action = chosen[state]
             asked.append((action == pl.toys.expert_action(state), not action))
             return action
 

@@ -77,8 +77,8 @@ CARD = pl.Card(
 def states_gold(text: str, task: pl.Task) -> bool:
     """Whether a reply has one of the right answers in it."""
     golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
-    said = pl.verifiers.normalise_text(text)
-    return any(pl.verifiers.contains_term(str(g), said) for g in golds)
+    normal_text = pl.verifiers.normalise_text(text)
+    return any(pl.verifiers.contains_term(str(g), normal_text) for g in golds)
 
 
 @pl.stage
@@ -99,7 +99,8 @@ class CompareInfusion:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         world = ctx.bench.world
-        if not isinstance(world, pl.worlds.Search):
+        index = world.index if isinstance(world, pl.worlds.Search) else None
+        if not isinstance(index, pl.services.BM25):
             raise pl.UserError(
                 f"{ctx.bench.name} has no documents, from which kid takes knowledge; give --docs FOLDER"
             )
@@ -110,9 +111,7 @@ class CompareInfusion:
         numbers = pl.run.chosen_tasks(ctx.bench, self.tasks)
         tasks = [ctx.bench.tasks.task("test", i) for i in numbers]
         ways = {"plain": replace(self.infusion, inner_steps=0), "infused": self.infusion}
-        measured = {
-            name: await self._answer(there, world.index, tasks, x) for name, x in ways.items()
-        }
+        measured = {name: await self._answer(there, index, tasks, x) for name, x in ways.items()}
         for name, numbers_of in measured.items():
             ctx.log({"way": name, **numbers_of})
         rate = {
@@ -142,8 +141,8 @@ class CompareInfusion:
             question, dialect = pl.tasks.question_text(task), ctx.engine().dialect
             pieces = dialect.extend(task.prompt, first=True, closed=False)
             prompt = tuple(i for p in pieces for i in p.ids)
-            found = index.search(question, self.retrieved)
-            trie = pl.engines.KnowledgeTrie.of(text for _, text, _ in found)
+            passages = index.search(question, self.retrieved)
+            trie = pl.engines.KnowledgeTrie.of(text for _, text, _ in passages)
             writer = pl.engines.InfusedWriter(
                 way, ctx.model("policy"), dialect, prompt, trie, question
             )

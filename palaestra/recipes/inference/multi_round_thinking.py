@@ -120,8 +120,8 @@ class MultiRoundThinking:
         answers: list[pl.Episode] = []
         for r in range(self.rounds):
             asked = pl.Group(task=replace(task, prompt=prompt))
-            said = await sample(ctx, (*key, r), asked)
-            (e,) = (await pl.Score()(ctx, (*key, r), replace(said, task=task))).episodes
+            round_group = await sample(ctx, (*key, r), asked)
+            (e,) = (await pl.Score()(ctx, (*key, r), replace(round_group, task=task))).episodes
             answers.append(replace(e, prompt=prompt))
             answer = pl.worlds.previous_answer(e, self.keep) if e.ok else ""
             prompt = pl.worlds.ask_again(task.prompt, answer)
@@ -195,11 +195,11 @@ class DemonstrateAgain:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         rng, task = pl.rng_of((*key, "again")), group.task
-        shown = ""
+        earlier = ""
         if rng.integers(self.plain):
             right = rng.random() < 0.5
-            shown = str((int(task.answer) + (0 if right else int(rng.integers(1, 10)))) % 10)
-        asked = replace(task, prompt=pl.worlds.ask_again(task.prompt, shown))
+            earlier = str((int(task.answer) + (0 if right else int(rng.integers(1, 10)))) % 10)
+        asked = replace(task, prompt=pl.worlds.ask_again(task.prompt, earlier))
         made = await pl.Demonstrate()(ctx, key, pl.Group(task=asked))
         return replace(group, episodes=(*group.episodes, *made.episodes))
 

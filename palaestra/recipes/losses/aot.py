@@ -19,6 +19,7 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=pl.needs.PAIRS,
         shows="margin",
+        off={"optimiser.lr": 0.0},  # the reference itself
         own={"pairs": "data", "schedule.prompts": 4},
     ),
     use="It helps with large batches and labels that are noisy by pair; with one pair a batch it is DPO.",

@@ -22,6 +22,7 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=pl.needs.LABELLED,
         shows="margin",
+        off={"optimiser.lr": 0.0},  # the reference itself
         own={"answers": "data", "schedule.prompts": 8},
     ),
     use="It helps as `kto` does, where answers are labelled one by one; it needs no second answer for its "

@@ -33,6 +33,7 @@ CARD = pl.Card(
     use="It helps where entropy falls to nothing early and scores stand still from there; where it stays, it "
     "changes next to nothing.",
     lacks=("The paper's law of reward and entropy, R = -a e^H + b, is not fitted.",),
+    grade="B",
 )
 
 

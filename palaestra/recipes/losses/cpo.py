@@ -19,6 +19,8 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=pl.needs.PAIRS,
         shows="margin",
+        never_off="There is no reference, so the margin is the policy's own and differs from 0 before "
+        "any update.",
         own={"pairs": "data", "schedule.prompts": 4},
     ),
     use="It helps where chosen answers are good enough to imitate and no reference fits; without `sft` both "

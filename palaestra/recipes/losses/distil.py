@@ -96,6 +96,7 @@ CARD = pl.Card(
             ),
         ),
         shows="divergence_teacher",
+        never_off="It is 0 only where the teacher is the policy itself, which is refused.",
         own={"schedule.prompts": 4, "collect.links.0.sample.n": 2},
     ),
     use="It helps where a better model fits beside the student, or is served; what the teacher "

@@ -27,6 +27,7 @@ CARD = pl.Card(
     use="It helps where a batch takes several updates and single tokens have extreme ratios; in the first update on a "
     "batch it is GRPO.",
     lacks=("The paper's training of mixtures of experts and on geometry is not shown.",),
+    grade="A",
 )
 
 

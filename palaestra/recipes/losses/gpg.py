@@ -33,7 +33,9 @@ CARD = pl.Card(
     "how far the policy moves.",
     lacks=(
         "The paper's threshold, below which a batch waits for more groups that differ, is `dapo`'s sampling.",
+        "The paper's multimodal runs are not there.",
     ),
+    grade="A",
 )
 
 

@@ -34,6 +34,7 @@ CARD = pl.Card(
     use="It helps where entropy falls to nothing early and scores stand still from there; nothing else bounds the "
     "update, so a batch should take few of them.",
     lacks=("The paper's law of reward and entropy, R = -a e^H + b, is not fitted.",),
+    grade="B",
 )
 
 

@@ -24,6 +24,7 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=pl.needs.LABELLED,
         shows="margin",
+        off={"optimiser.lr": 0.0},  # the reference itself
         own={"answers": "data", "schedule.prompts": 8},
     ),
     use="It helps where answers were liked or not, one by one, or one side is rare; with pairs at hand DPO "

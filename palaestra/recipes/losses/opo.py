@@ -29,6 +29,7 @@ CARD = pl.Card(
     lacks=(
         "That squared gradients grow with the length is the paper's assumption, which nothing here measures.",
     ),
+    grade="A",
 )
 
 

@@ -23,6 +23,8 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=pl.needs.PAIRS,
         shows="margin",
+        never_off="There is no reference, so the margin of odds is the policy's own and differs from "
+        "0 before any update; `weight=0` leaves it in the log and out of the loss.",
         own={"pairs": "data", "schedule.prompts": 4},
     ),
     use="It helps where a base model is to learn a style and preferences at once; it imitates, so chosen "

@@ -32,6 +32,7 @@ CARD = pl.Card(
         "Weights of a correction for the sampler's mismatch do not enter W, as verl's do with rollout_is.",
         "Turns of a world are one answer: tokens are numbered through.",
     ),
+    grade="B",
 )
 
 

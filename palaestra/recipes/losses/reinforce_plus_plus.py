@@ -19,6 +19,12 @@ CARD = pl.Card(
         setting="Llama-3 8B and Qwen2.5 7B, preference data and mathematics; KL 0.01 or less"
     ),
     needs=pl.needs.Requirements(
+        shows="grad_norm",
+        off={
+            "schedule.prompts": 1,
+            "collect.links.0.n": 1,
+            "kl": 0.0,
+        },  # one answer is its own baseline
         own={"schedule.prompts": 4, "collect.links.0.n": 4},
     ),
     use="It helps where prompts are many and answers to each are few; where one prompt is much harder "

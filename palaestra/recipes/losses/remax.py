@@ -20,7 +20,10 @@ CARD = pl.Card(
         arguments={"kl": 0.05},
     ),
     needs=pl.needs.Requirements(
-        shows="greedy_reward", own={"schedule.prompts": 8, "collect.links.0.n": 2}
+        shows="greedy_reward",
+        never_off="It is the baseline itself, the reward of the greedy answers, and 0 where all of these "
+        "are wrong; without a baseline the method is `reinforce`.",
+        own={"schedule.prompts": 8, "collect.links.0.n": 2},
     ),
     use="It helps where one sampled answer a prompt is affordable; with several, the mean of the others "
     "(`rloo`) is a baseline at no cost.",

@@ -15,7 +15,9 @@ CARD = pl.Card(
     source="paper, TRL's documentation",
     size=pl.Size(setting="Qwen3-30B-A3B and the Qwen3-VL series"),
     needs=pl.needs.Requirements(
-        shows="gate", own={"schedule.prompts": 4, "collect.links.0.n": 4, "optimiser.lr": 0.01}
+        shows="gate",
+        never_off="At a ratio of 1 the gate is 1, so samples of the present weights are let through whole.",
+        own={"schedule.prompts": 4, "collect.links.0.n": 4, "optimiser.lr": 0.01},
     ),
     use="It helps where a batch takes several updates; in the first update on a batch it is GRPO.",
     lacks=("The training of mixtures of experts and of vision models is not shown.",),

@@ -24,6 +24,8 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=pl.needs.PAIRS,
         shows="margin",
+        never_off="There is no reference, so the margin is the policy's own and differs from 0 before "
+        "any update.",
         own={"pairs": "data", "schedule.prompts": 4},
     ),
     use="It helps where memory for a reference is lacking and answers grow long under DPO; without a reference "

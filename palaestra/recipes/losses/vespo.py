@@ -16,16 +16,20 @@ CARD = pl.Card(
     title="VESPO: Variational Sequence-Level Soft Policy Optimization",
     paper="arXiv:2602.10693",
     claim="A kernel on whole answers' ratios trains stably on batches that are up to 64 updates old.",
-    source="abstract; TRL's loss vespo and its defaults",
+    source="abstract; released code (FloyedShen/VESPO: core_algos.py and its runs), TRL's loss vespo",
     needs=pl.needs.Requirements(
         shows="gamma_weight",
+        never_off="At a ratio of 1 the weight is a constant of the kernel, not 0: sequences are "
+        "weighed in every arm.",
         own={"schedule.prompts": 4, "collect.links.0.n": 4},
     ),
     use="It helps where batches are old or come from another engine; in the first update on a batch it is REINFORCE "
     "with GRPO's advantage.",
     lacks=(
         "The ratio of the sampler to the trainer's own log-probs is not multiplied in apart: pi_behaviour is the sampler.",
+        "Staleness of 64 updates, fully asynchronous training and mixtures of experts are not shown.",
     ),
+    grade="A",
 )
 
 

@@ -77,7 +77,16 @@ CARD = pl.Card(
                 otherwise="by the sizes of the screen and of the picture that the model is shown",
             ),
         ),
-        own={"items": 4, "schedule.prompts": 2, "collect.links.0.n": 2},
+        shows="reward",
+        off={"parts": ("format",)},  # of a reply without the form, that is right in type and point
+        own={
+            "taught": ("<answer>[{'action': 'click', 'coordinate': [20, 40]}]</answer>",),
+            "items": 4,
+            "choice": "first",
+            "schedule.prompts": 2,
+            "collect.links.0.n": 2,
+            "max_tokens": 96,
+        },
     ),
     use="It helps where few screens with known boxes are at hand and the model already sees; eyes are "
     "not trained by so few.",
@@ -267,8 +276,8 @@ class FewScreens:
         chosen, at = state["chosen"], state["cursor"]
         places = [divmod(at + i, len(chosen)) for i in range(n)]
         order = {e: pl.rng_of((ctx.seed, "epoch", e)).permutation(len(chosen)) for e, _ in places}
-        found = [ctx.bench.tasks.task("train", chosen[int(order[e][i])]) for e, i in places]
-        return found, {**state, "cursor": at + n}
+        tasks = [ctx.bench.tasks.task("train", chosen[int(order[e][i])]) for e, i in places]
+        return tasks, {**state, "cursor": at + n}
 
     async def _choose(self, ctx: pl.Context, key: pl.Key) -> list[int]:
         first = pl.curriculum.first_number(ctx)

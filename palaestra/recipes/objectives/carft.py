@@ -86,14 +86,14 @@ class Annotate:
                 f"task {task.id!r} has no worked solution: give it a `demonstration` column, or "
                 "train grpo"
             )
-        said = pl.Segment(
+        annotation = pl.Segment(
             ids=dialect.encode_text(reasoning), author=ANNOTATION, trained=True, text=reasoning
         )
 
         def annotated(e: pl.Episode) -> pl.Episode:
             heard = tuple(takewhile(lambda s: not s.trained, e.rows[0].segments))
             facts = {**e.facts, "answer_tokens": answer_tokens(ctx, e.rows[-1])}
-            return replace(e, rows=(*e.rows, pl.Row(segments=(*heard, said))), facts=facts)
+            return replace(e, rows=(*e.rows, pl.Row(segments=(*heard, annotation))), facts=facts)
 
         return replace(
             group, episodes=tuple(annotated(e) if e.ok and e.rows else e for e in group.episodes)
@@ -133,7 +133,7 @@ class WithAnnotation:
             [s[: len(e.rows)] for s, e in zip(each, g.episodes, strict=True)]
             for each, g in zip(signals, own, strict=True)
         ]
-        found, state = self.credit(own, kept, state)
+        examples, state = self.credit(own, kept, state)
         z1 = [annotation(g, each) for g, each in zip(groups, signals, strict=True)]
         z1 = z1[1:] + z1[:1] if self.shuffled else z1
         place = {
@@ -142,7 +142,7 @@ class WithAnnotation:
             for e, y in enumerate(x.episodes)
             for i, r in enumerate(y.rows)
         }
-        return [self._example(x, own, kept, z1, place[id(x.row)]) for x in found], state
+        return [self._example(x, own, kept, z1, place[id(x.row)]) for x in examples], state
 
     def _example(
         self,

@@ -131,13 +131,13 @@ class RankBonus:
 
     def _measured(self, table: pl.Table, episode: int) -> np.ndarray:
         """[3] ER, ERV, ERA."""
-        name, found = f"policy_prefix_rank:{self.stride}", []
+        name, growths = f"policy_prefix_rank:{self.stride}", []
         for view, signals in zip(table.views[episode], table.signals[episode], strict=True):
             on_T = view.trained_T & (np.arange(len(view.ids_T)) > 0)
             rank_N = signals[name][on_T]
             if len(rank_N):
-                found.append((rank_N[-1], *growth(rank_N[self.stride - 1 :: self.stride])))
-        return np.mean(found, axis=0) if found else np.zeros(3)
+                growths.append((rank_N[-1], *growth(rank_N[self.stride - 1 :: self.stride])))
+        return np.mean(growths, axis=0) if growths else np.zeros(3)
 
 
 def build(

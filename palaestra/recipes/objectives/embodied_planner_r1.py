@@ -45,6 +45,7 @@ CARD = pl.Card(
             ),
         ),
         shows="part/paid",
+        never_off="It is what the environment pays; without an environment nothing is played.",
         own={"schedule.prompts": 2, "collect.links.0.n": 4},
     ),
     use="It helps where a world says when a task is completed and some attempts complete it; where none "

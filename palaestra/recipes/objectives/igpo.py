@@ -96,7 +96,11 @@ class GoldProbability:
         read = ctx.engine(self.model).dialect.encode_text
         before, answers = read(self.template.partition("{}")[0]), [read(str(a)) for a in gold]
         asked = {i: [c + before for c in contexts(e)] for i, e in enumerate(group.episodes) if e.ok}
-        asked = {i: found for i, found in asked.items() if len(found) > 1}
+        asked = {
+            i: contexts_of_turn
+            for i, contexts_of_turn in asked.items()
+            if len(contexts_of_turn) > 1
+        }
         rows = {
             (c, a): pl.Row(segments=(pl.Segment(ids=c), pl.Segment(ids=a, trained=True)))
             for f in asked.values()
@@ -108,10 +112,10 @@ class GoldProbability:
         forced = pl.Group(task=group.task, episodes=(pl.Episode(rows=tuple(rows.values())),))
         logps = ctx.measure([forced], ((self.model, "logp"),))[0][0]
         p: dict[tuple[int, ...], float] = {}
-        for (context, answer), found in zip(rows, logps, strict=True):
-            mean = float(np.mean(found[f"{self.model}_logp"][-len(answer) :]))
+        for (context, answer), row_signals in zip(rows, logps, strict=True):
+            mean = float(np.mean(row_signals[f"{self.model}_logp"][-len(answer) :]))
             p[context] = max(p.get(context, 0.0), float(np.exp(mean)))
-        facts = {i: tuple(p[c] for c in found if c in p) for i, found in asked.items()}
+        facts = {i: tuple(p[c] for c in turns if c in p) for i, turns in asked.items()}
         episodes = (
             replace(e, facts={**e.facts, "gold_prob": facts[i]}) if i in facts else e
             for i, e in enumerate(group.episodes)
@@ -124,8 +128,8 @@ def contexts(episode: pl.Episode) -> list[tuple[int, ...]]:
     return [
         tuple(i for s in row.segments[:at] for i in s.ids)
         for row in episode.rows
-        for at, said in enumerate(row.segments)
-        if said.trained
+        for at, segment in enumerate(row.segments)
+        if segment.trained
     ]
 
 

@@ -52,6 +52,8 @@ CARD = pl.Card(
             ),
         ),
         shows="tools/calls",
+        never_off="It is how often an answer calls the environment's tools; without an environment nothing "
+        "is called.",
         own={"model": "tiny-agent", "schedule.prompts": 2, "collect.links.0.n": 2},
     ),
     use="It helps where attempts are dear, so that each batch is learned from several times; with one "

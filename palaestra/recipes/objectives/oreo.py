@@ -58,6 +58,8 @@ CARD = pl.Card(
             ),
         ),
         shows="critic/value_error",
+        never_off="It is the error of the critic's path consistency, and 0 only once that holds; "
+        "without a critic there is no method.",
         own={"answers": "data", "schedule.prompts": 4},
     ),
     use="It helps where answers with a verdict are there and sampling is dear; a critic is held beside "

@@ -174,12 +174,12 @@ class VerifierValues:
             return e
         cuts = [pl.rollout.cut_episode(e, 0), *(cut_at(e, end) for end in ends[:-1])]
         verifier = pl.Learned(VERIFIER, (HEAD,), squash=True)
-        said = await verifier(ctx, replace(group, episodes=tuple(cuts)))
-        broken = next((f for f in said if isinstance(f, pl.Fault)), None)
+        verdicts = await verifier(ctx, replace(group, episodes=tuple(cuts)))
+        broken = next((f for f in verdicts if isinstance(f, pl.Fault)), None)
         if broken is not None:
             return replace(e, status=f"error:{broken.cause}")
         whole = e.total if self.right is None else float(e.is_right(self.right))
-        values = (*(r.total for r in said if isinstance(r, pl.Reward)), whole)
+        values = (*(r.total for r in verdicts if isinstance(r, pl.Reward)), whole)
         return replace(e, facts={**e.facts, "prefix_values": values, "step_ends": tuple(ends)})
 
 

@@ -66,11 +66,11 @@ class Temper:
 
     async def __call__(self, ctx: object, key: pl.Key, group: pl.Group) -> pl.Group:
         phi = iter(exponents(np.array([e.total for e in group.valid], float), self.how).tolist())
-        found = (
+        episodes = (
             replace(e, facts={**e.facts, "exponent": next(phi)}) if e.ok else e
             for e in group.episodes
         )
-        return replace(group, episodes=tuple(found))
+        return replace(group, episodes=tuple(episodes))
 
 
 @pl.stage

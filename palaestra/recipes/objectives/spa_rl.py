@@ -118,15 +118,15 @@ class TurnEnds:
             table.turns.episode_N, table.turns.row_N, table.turns.position_N, strict=True
         ):
             ends.setdefault((int(e), int(r)), []).append(int(p))
-        found: list[pl.Example] = []
+        examples: list[pl.Example] = []
         for (e, r), positions in ends.items():
             trained = np.zeros(len(table.views[e][r].ids_T), bool)
             trained[positions] = True
             columns = {"trained": trained, "reward": float(table.reward_E[e])}
-            found.append(
+            examples.append(
                 pl.Example(row=table.episodes[e].rows[r], columns=columns, unit=f"episode {e}")
             )
-        return found, table.state
+        return examples, table.state
 
 
 @pl.stage
@@ -163,8 +163,8 @@ class ProgressAgreement:
         closer = pl.Values(
             level="turn", x_N=np.array(pl.credit.fact_by_turn(table, "closer"), float)
         )
-        found = [table.lift(y, "token").x_N for y in (x, closer)]
-        a_N, b_N = ((y - y.mean()) / (y.std() + 1e-9) for y in found)
+        by_token = [table.lift(y, "token").x_N for y in (x, closer)]
+        a_N, b_N = ((y - y.mean()) / (y.std() + 1e-9) for y in by_token)
         table.add_column("agreement", pl.Values(level="token", x_N=a_N * b_N))
         return x
 

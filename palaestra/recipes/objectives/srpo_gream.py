@@ -99,10 +99,12 @@ def codes(item: str) -> list[str]:
 
 def worth(answer: str | None, gold: str) -> float:
     """Of an answer by its codes: 1 if all match, else by the first wrong one."""
-    said, right = codes(answer or ""), codes(gold)
-    if len(said) != len(right):
+    answer_codes, right = codes(answer or ""), codes(gold)
+    if len(answer_codes) != len(right):
         return 0.0
-    matched = next((m for m, (a, b) in enumerate(zip(said, right, strict=True)) if a != b), None)
+    matched = next(
+        (m for m, (a, b) in enumerate(zip(answer_codes, right, strict=True)) if a != b), None
+    )
     return 1.0 if matched is None else WORTH[min(matched, len(WORTH)) - 1] if matched else 0.0
 
 
@@ -111,10 +113,10 @@ def said_item(text: str, plain: bool = True) -> str:
     replies count, its last line; of a line with <marks> these alone.
     """
     bare = pl.verifiers.strip_thinking(text).strip()
-    said = pl.tasks.final_answer(bare) or pl.stated_answer(bare) or ""
-    if not said and (plain or MARK.search(bare)):
-        said = bare.rpartition("\n")[2].strip()
-    return "".join(MARK.findall(said)) or said
+    item = pl.tasks.final_answer(bare) or pl.stated_answer(bare) or ""
+    if not item and (plain or MARK.search(bare)):
+        item = bare.rpartition("\n")[2].strip()
+    return "".join(MARK.findall(item)) or item
 
 
 THINK = "Reason in <think></think>, then write the code of the next item alone."
@@ -289,7 +291,7 @@ class MakeCodes:
             {"prompt": prompt, "answer": code[item], "split": "test" if prompt in held else "train"}
             for prompt, (_, item) in zip(prompts, histories, strict=True)
         ]
-        shown = [
+        pairs = [
             pair
             for n in names
             for pair in (
@@ -297,14 +299,14 @@ class MakeCodes:
                 (ASK_TEXT.format(code=code[n]), texts[n]),
             )
         ]
-        shown += [(x["prompt"], x["answer"]) for x in asked if x["split"] == "train"]
+        pairs += [(x["prompt"], x["answer"]) for x in asked if x["split"] == "train"]
         first = Counter(row[: self.levels] for row in rows)
         alone = sum(first[row[: self.levels]] == 1 for row in rows)
         metrics = {"items": len(names), "codes": len(rows[0]), "told_apart": alone / len(names)}
         ctx.log(metrics)
         files = {
             "codes": [{"id": n, "code": code[n]} for n in names],
-            "alignment": [{"prompt": a, "demonstration": b} for a, b in shown],
+            "alignment": [{"prompt": a, "demonstration": b} for a, b in pairs],
             "histories": asked,
         }
         return pl.Result(metrics=metrics, artifacts={n: keep(ctx, n, x) for n, x in files.items()})

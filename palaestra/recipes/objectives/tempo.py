@@ -30,7 +30,9 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"update.minibatches": 8},
     ),
-    needs=pl.needs.Requirements(shows="branching", own={"schedule.prompts": 4}),
+    needs=pl.needs.Requirements(
+        shows="branching", off={"collect.links.0.n": 1}, own={"schedule.prompts": 4}
+    ),
     use="It helps where answers of a group share their beginnings; long answers part within a few "
     "tokens, and after that it is GRPO.",
     grade="A",

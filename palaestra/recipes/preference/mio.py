@@ -29,6 +29,7 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=pl.needs.PAIRS,
         shows="chosen",
+        off={"optimiser.lr": 0.0},  # the reference itself
         own={"pairs": "data", "schedule.prompts": 4},
     ),
     use="It helps where both answers of a pair have much in common and DPO makes the chosen one less "

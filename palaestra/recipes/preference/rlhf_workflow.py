@@ -78,6 +78,7 @@ CARD = pl.Card(
             ),
         ),
         shows="margin",
+        off={"temperature": 0.0},  # equal answers make no pairs
         own={"schedule.prompts": 4, "k": 4, "minibatches": 2},
     ),
     use="It helps where a reward model or a judge can rank what the policy says today; with a verifier "

@@ -146,10 +146,10 @@ class Soup:
         soup = pl.models.Average(self.shares)(whole, [whole, *others])
         ctx.moving("policy")
         undo = pl.models.write_weights(policy.module, soup)
-        found = [token_logps(ctx, each, "policy") for each in groups]
+        logps = [token_logps(ctx, each, "policy") for each in groups]
         ctx.moving("policy")
         undo()
-        return found
+        return logps
 
 
 def token_logps(ctx: pl.Context, groups: Sequence[pl.Group], model: str) -> np.ndarray:

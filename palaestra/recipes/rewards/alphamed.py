@@ -61,7 +61,13 @@ CARD = pl.Card(
                 otherwise="questions of all levels are trained on",
             ),
         ),
-        own={"schedule.prompts": 2, "collect.links.0.n": 2},
+        shows="reward",
+        never_off="The right letter is the whole reward, and policies that never give it make it 0.",
+        own={
+            "taught": ("So it is. \\boxed{B}",),
+            "schedule.prompts": 8,
+            "collect.links.0.n": 2,
+        },
     ),
     use="It helps with long, informative questions of mixed difficulty; short questions that only "
     "ask for a fact teach little reasoning.",
@@ -98,9 +104,9 @@ def show_options(task: pl.Task, key: pl.Key) -> pl.Task:
     known = pl.tasks.option_texts(task.meta)
     if not known:
         return task
-    shown = pl.tasks.reorder_options(task, pl.verifiers.option_order(len(known), key))
-    *before, asked = shown.prompt
-    return replace(shown, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")))
+    reordered = pl.tasks.reorder_options(task, pl.verifiers.option_order(len(known), key))
+    *before, asked = reordered.prompt
+    return replace(reordered, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")))
 
 
 @pl.stage

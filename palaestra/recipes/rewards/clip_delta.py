@@ -138,11 +138,11 @@ class TrueLines:
         ]
 
     def holds(self, line: str, task: pl.Task) -> bool:
-        found = LINE.fullmatch(line)
-        if found is None or len(line) > 40:
+        match = LINE.fullmatch(line)
+        if match is None or len(line) > 40:
             return False
-        a, b, c, result = int(found[1]), int(found[3]), int(found[4] or 0), int(found[5])
-        value, modulo = {"+": a + b, "-": a - b, "*": a * b}[found[2]] + c, task.meta.get("modulo")
+        a, b, c, result = int(match[1]), int(match[3]), int(match[4] or 0), int(match[5])
+        value, modulo = {"+": a + b, "-": a - b, "*": a * b}[match[2]] + c, task.meta.get("modulo")
         return result == (value % modulo if modulo else value)
 
 
@@ -183,13 +183,13 @@ class BoundedStepRewards:
             return e
         if self.prm is None:
             raise pl.UserError("clip-delta needs a process reward model: prm=DIR or an endpoint")
-        found = pl.rollout.answer_steps(e, ctx.decode)
-        scores = await self.prm(ctx, task, [s.text for s in found])
+        steps = pl.rollout.answer_steps(e, ctx.decode)
+        scores = await self.prm(ctx, task, [s.text for s in steps])
         q = [self.eta if x is None else x for x in scores]
         paid = [self.alpha * r for r in shape_rewards(q, self.shape, self.eta, self.keep_last)]
         events = tuple(
             pl.Event(row=s.row, token=s.token, value=r, part="steps")
-            for s, r in zip(found, paid, strict=True)
+            for s, r in zip(steps, paid, strict=True)
         )
         parts = {**e.reward.parts, "right": e.total, "steps": sum(paid)}
         return replace(

@@ -67,7 +67,14 @@ CARD = pl.Card(
                 "proved or disproved: what is true of this variant",
             ),
         ),
-        own={"schedule.prompts": 2, "collect.links.0.n": 2},
+        shows="reward",
+        never_off="The right label is the whole reward, and policies that never give it make it 0.",
+        own={
+            "taught": ("So it is. <answer>\\boxed{disproved}</answer>",),
+            "schedule.prompts": 4,
+            "collect.links.0.n": 2,
+            "max_tokens": 64,
+        },
     ),
     use="It helps where each theorem has variants of both kinds; on true statements alone the policy "
     'learns to say "proved".',

@@ -97,7 +97,7 @@ COUNTS: Counts = (
 
 def entropies(counts: Sequence[Sequence[float]], base: float = math.e) -> np.ndarray:
     """[R] H_k of how often each rule got each level; 0 ln 0 = 0."""
-    found: list[float] = []
+    entropies_R: list[float] = []
     for levels in counts:
         p = np.asarray(levels, np.float64)
         if not (p >= 0).all() or not p.sum():
@@ -106,8 +106,8 @@ def entropies(counts: Sequence[Sequence[float]], base: float = math.e) -> np.nda
                 "all 0"
             )
         p = p[p > 0] / p.sum()
-        found.append(float(-(p * np.log(p)).sum() / math.log(base)) + 0.0)
-    return np.array(found)
+        entropies_R.append(float(-(p * np.log(p)).sum() / math.log(base)) + 0.0)
+    return np.array(entropies_R)
 
 
 def entropy_weights(
@@ -138,7 +138,7 @@ def count_ratings(tasks: pl.Tasks, rules: tuple[str, ...]) -> Counts:
     rated = pl.rewards.RecordedRatings(rules)
     seen = [rated.ratings(tasks.task("train", i)) for i in range(min(tasks.size or 0, LOOKED_AT))]
     levels = {rule: Counter(x[rule] for x in seen if rule in x) for rule in rules}
-    missing = [rule for rule, found in levels.items() if not found]
+    missing = [rule for rule, counts in levels.items() if not counts]
     if missing:
         raise pl.UserError(f"no record has a rating by the rule {missing[0]!r}")
     return tuple(tuple(levels[rule].values()) for rule in rules)

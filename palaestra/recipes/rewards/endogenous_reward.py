@@ -50,6 +50,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/tokens",
+        never_off="It is the number of tokens that were scored by the language model; without them "
+        "there is no reward.",
         own={"collect.links.0.n": 2, "schedule.prompts": 4},
     ),
     use="It helps where no verifier and no preferences are there and the model's likeliest answer is "

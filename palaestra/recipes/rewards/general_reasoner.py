@@ -62,6 +62,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/pass",
+        never_off="The verifier's verdict is the whole reward, and one that approves of nothing makes "
+        "it 0.",
         own={
             "endpoint": "They agree. Final Decision: Yes",
             "collect.links.0.n": 4,
@@ -92,16 +94,16 @@ MISSING = "No Answer"
 
 def extract_final(text: str, phrase: re.Pattern[str] = MENDED_PHRASE) -> str | None:
     """The last box, else the last phrase's answer; None where there is neither."""
-    found = pl.verifiers.boxed_answer(text)
-    if found is None:
-        found = next((m[1] for m in reversed(list(phrase.finditer(text)))), None)
-    return None if found is None else found.strip()
+    answer = pl.verifiers.boxed_answer(text)
+    if answer is None:
+        answer = next((m[1] for m in reversed(list(phrase.finditer(text)))), None)
+    return None if answer is None else answer.strip()
 
 
 def read_decision(text: str) -> float | None:
     """The last decision; None without one."""
-    found = DECISION.findall(text)
-    return float(found[-1] == "Yes") if found else None
+    decisions = DECISION.findall(text)
+    return float(decisions[-1] == "Yes") if decisions else None
 
 
 def has_phrase(text: str) -> float:
@@ -138,9 +140,9 @@ class Equivalence:
                 f"task {task.id!r} has no answer for the verifier to compare with; give it one"
             )
         released = self.variant == "released"
-        found = self.answer(ctx, episode)
+        final = self.answer(ctx, episode)
         passed = False
-        if found is not None or released:
+        if final is not None or released:
             try:
                 judge = pl.Judge(
                     self.client,
@@ -150,16 +152,16 @@ class Equivalence:
                     unparsed=0.0,
                 )
                 passed = (
-                    await judge.judge_one(ctx, task, MISSING if found is None else found)
+                    await judge.judge_one(ctx, task, MISSING if final is None else final)
                 ).score == 1
             except pl.Fault as fault:
                 return fault
         spell = ctx.engine(self.model).dialect.encode_text
-        difference = len(spell(found or MISSING)) - len(spell(pl.judges.reference_of(task)))
-        total = worth(passed, found is None, difference, self.penalty)
+        difference = len(spell(final or MISSING)) - len(spell(pl.judges.reference_of(task)))
+        total = worth(passed, final is None, difference, self.penalty)
         parts = {
             "pass": float(passed),
-            "missing": float(found is None),
+            "missing": float(final is None),
             "difference": float(difference),
         }
         return pl.Reward(total=total, parts=parts)

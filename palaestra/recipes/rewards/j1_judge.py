@@ -46,7 +46,13 @@ CARD = pl.Card(
     task="compare-pairs",
     needs=pl.needs.Requirements(
         columns=(pl.needs.PROMPT, pl.needs.CHOSEN, pl.needs.REJECTED),
-        own={"collect.links.0.n": 2, "schedule.prompts": 4},
+        shows="correct",
+        never_off="Verdicts are the whole reward; without one that is right it is 0.",
+        own={
+            "taught": ("Both name it.\n= A",),
+            "collect.links.0.n": 2,
+            "schedule.prompts": 4,
+        },
     ),
     use="It helps where pairs with a known better response are there and a judge is wanted that does not "
     "mind their order.",
@@ -91,26 +97,26 @@ class BothOrders:
         share_N = (np.bincount(episode_N, right_N, len(table.episodes)) / np.maximum(n_E, 1))[
             episode_N
         ]
-        found = {
+        columns = {
             "correct": right_N,
             "consistent": (share_N == 1).astype(float),
             "flips": ((share_N > 0) & (share_N < 1)),
         }
-        for name, x_N in found.items():
+        for name, x_N in columns.items():
             table.add_column(name, pl.Values(level="turn", x_N=x_N.astype(float)))
         total = {
-            "sum": right_N + found["consistent"],
+            "sum": right_N + columns["consistent"],
             "correctness": right_N,
-            "consistency": found["consistent"],
+            "consistency": columns["consistent"],
         }
         return pl.Values(level="turn", x_N=total[self.mode])
 
 
 def score_verdict(text: str, task: pl.Task) -> float:
     """1 if the better response's score is the higher one (PaS); answers are 1 or A, 2 or B."""
-    found = PAIR.findall(text)
+    pairs = PAIR.findall(text)
     try:
-        a, b = map(float, found[-1])
+        a, b = map(float, pairs[-1])
     except (IndexError, ValueError):
         return 0.0
     return float(a != b and (a > b) == (str(task.answer) in ("1", "A")))
@@ -127,7 +133,7 @@ class ScoredPair(pl.worlds.Pair):
 def ask_judge(task: pl.Task, a: str, b: str, better: str, form: Form) -> pl.Task:
     """The question which response is better, or of the form "points" how good the first one is."""
     template = pl.Judge().template if form == "points" else pl.Pairwise().template
-    shown = template.format(
+    question = template.format(
         question=pl.judges.defuse(pl.tasks.question_text(task)),
         response=pl.judges.defuse(a),
         a=pl.judges.defuse(a),
@@ -135,7 +141,7 @@ def ask_judge(task: pl.Task, a: str, b: str, better: str, form: Form) -> pl.Task
         rubric=pl.Judge().rubric,
         instruction=INSTRUCTIONS[form],
     )
-    return replace(task, prompt=(pl.Message(role="user", content=shown),), answer=better)
+    return replace(task, prompt=(pl.Message(role="user", content=question),), answer=better)
 
 
 def both_orders(task: pl.Task, form: Form) -> tuple[pl.Task, pl.Task]:

@@ -56,7 +56,9 @@ CARD = pl.Card(
                 otherwise="the run is reinforcement learning alone",
             ),
         ),
-        own={"collect.links.1.n": 2, "schedule.prompts": 4},
+        shows="groups_mixed",
+        off={"collect.links.1.n": 1},
+        own={"collect.links.1.n": 4, "schedule.prompts": 4},
     ),
     use="It helps where pairs with a known better response are there and a judge may think long at test "
     "time.",
@@ -78,14 +80,14 @@ def ask_which(task: pl.Task, key: pl.Key) -> pl.Task:
     first = pl.rng_of((*key, "order")).random() < 0.5
     a, b = (good, bad) if first else (bad, good)
     judge = pl.Pairwise()
-    shown = judge.template.format(
+    question = judge.template.format(
         question=pl.judges.defuse(pl.tasks.question_text(task)),
         a=pl.judges.defuse(a),
         b=pl.judges.defuse(b),
         rubric=judge.rubric,
         instruction=INSTRUCTION,
     )
-    prompt = (pl.Message(role="user", content=shown),)
+    prompt = (pl.Message(role="user", content=question),)
     return replace(task, prompt=prompt, answer="A" if first else "B")
 
 
@@ -103,8 +105,8 @@ def pair_verdict(text: str, task: pl.Task) -> float:
     """1 for the right verdict, 0 for another one, -1 for none on the last line behind
     the thinking.
     """
-    said = pl.judges.reply_after_thinking(text)
-    return pl.tasks.exact_match(said, task) if pl.tasks.final_answer(said) else -1.0
+    reply = pl.judges.reply_after_thinking(text)
+    return pl.tasks.exact_match(reply, task) if pl.tasks.final_answer(reply) else -1.0
 
 
 def slope(accuracy: Sequence[float], rounds: Sequence[int]) -> float:
@@ -120,7 +122,7 @@ def scaling_numbers(
     """
     rounds = list(attempts)
     right = [[float(np.mean([e.total for e in g.valid])) for g in x] for x in attempts.values()]
-    said = [[e.facts.get("answer") for g in x for e in g.episodes] for x in attempts.values()]
+    answers = [[e.facts.get("answer") for g in x for e in g.episodes] for x in attempts.values()]
     accuracy = [float(np.mean(x)) for x in right]
     first, last = np.array(right[0]), np.array(right[-1])
     numbers = {f"accuracy@{n}": x for n, x in zip(rounds, accuracy, strict=True)}
@@ -129,8 +131,8 @@ def scaling_numbers(
         "corrected": float(np.mean(last > first)),
         "spoilt": float(np.mean(last < first)),
     }
-    numbers["kept"] = float(np.mean([a == b for a, b in zip(said[0], said[-1], strict=True)]))
-    numbers["undecided"] = float(np.mean([a in (None, "?") for a in said[-1]]))
+    numbers["kept"] = float(np.mean([a == b for a, b in zip(answers[0], answers[-1], strict=True)]))
+    numbers["undecided"] = float(np.mean([a in (None, "?") for a in answers[-1]]))
     return numbers
 
 

@@ -73,11 +73,11 @@ class OwnTasks:
 
     def ask(self, task: pl.Task, can: bool) -> pl.Task:
         shots: Sequence[pl.curriculum.Note] = task.meta.get("shots", ())
-        shown = [f"- {note.text}" for note in shots if note.facts["can"] == can] or [
+        examples = [f"- {note.text}" for note in shots if note.facts["can"] == can] or [
             f"- {pl.tasks.question_text(task)}"
         ]
         wish = "you are sure that you can do" if can else "you are sure that you cannot do"
-        asked = f"Write one task that {wish}, unlike these:\n" + "\n".join(shown)
+        asked = f"Write one task that {wish}, unlike these:\n" + "\n".join(examples)
         return replace(task, prompt=(pl.Message(role="user", content=asked),))
 
     def analyse(self, task: pl.Task, text: str, can: bool) -> pl.Task:
@@ -105,8 +105,8 @@ class OwnAnswers:
         return replace(task, prompt=pl.tasks.judging_task(task, text, can).prompt)
 
     def read(self, text: str) -> str | None:
-        found = pl.tasks.final_answer(text)
-        return found if found in self.labels else None
+        label = pl.tasks.final_answer(text)
+        return label if label in self.labels else None
 
 
 def form_of(task: pl.Task) -> OwnTasks | OwnAnswers:
@@ -136,8 +136,10 @@ class Introspect:
         text = pl.response_text(wrote.episodes[0]) if wrote.valid else ""
         meta: dict[str, Any] = {**group.task.meta, "wrote": text, "asked": can}
         if isinstance(form, OwnAnswers) and ctx.bench.reward is not None and wrote.valid:
-            (found,) = await ctx.bench.reward(ctx, replace(wrote, task=group.task))
-            meta |= {} if isinstance(found, pl.Fault) else {"truth": found.total >= pl.SOLVED_TOTAL}
+            (reward,) = await ctx.bench.reward(ctx, replace(wrote, task=group.task))
+            meta |= (
+                {} if isinstance(reward, pl.Fault) else {"truth": reward.total >= pl.SOLVED_TOTAL}
+            )
         return pl.Group(task=replace(form.analyse(group.task, text, can), meta=meta))
 
 
@@ -153,7 +155,7 @@ class Consensus:
         verdicts = [form.read(pl.response_text(e)) for e in group.episodes]
         best, share = pl.rewards.majority_answer(verdicts)
         meta = group.task.meta
-        told = {
+        shares = {
             "consensus": share,
             "asked": float(best is not None and (best == yes) == meta.get("asked")),
         }
@@ -163,7 +165,7 @@ class Consensus:
             pl.Reward(
                 total=float(v is not None and v == wanted),
                 parts={
-                    **told,
+                    **shares,
                     "can": float(v == yes),
                     "shots": float(len(meta.get("shots", ()))),
                     "truthful": float(v is not None and v == truth),

@@ -114,9 +114,9 @@ class InformationStepRewards:
         gain = pl.rewards.InformationGain(
             self.model, CutAt(self.mark), self.opening, weight=self.alpha
         )
-        found = await gain(ctx, group)
+        rewards = await gain(ctx, group)
         if not self.beta:
-            return found
+            return rewards
 
         async def penalties(groups: list[pl.Group]) -> list[np.ndarray]:
             rows = [
@@ -135,7 +135,7 @@ class InformationStepRewards:
             else self._less(
                 r, x, int(pl.rewards.row_tokens(e.rows[pl.rewards.last_policy_row(e)])[1][0])
             )
-            for r, x, e in zip(found, sketches, group.episodes, strict=True)
+            for r, x, e in zip(rewards, sketches, group.episodes, strict=True)
         ]
 
     def _less(self, reward: pl.Reward, sketch_NR2: np.ndarray, start: int) -> pl.Reward:

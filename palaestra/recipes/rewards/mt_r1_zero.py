@@ -63,6 +63,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/paper",
+        never_off="A reply without a translation is paid the least, which is not 0; the reward is the "
+        "method.",
         own={"schedule.prompts": 2, "collect.links.0.n": 2},
     ),
     use="It helps where references exist and the metric agrees with people; with one metric alone "
@@ -91,17 +93,17 @@ class Metrics:
     gate: bool = True
 
     async def __call__(self, ctx: pl.Context | None, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = await self.reward(ctx, group)
-        return [r if isinstance(r, pl.Fault) else replace(r, total=self.total(r)) for r in found]
+        rewards = await self.reward(ctx, group)
+        return [r if isinstance(r, pl.Fault) else replace(r, total=self.total(r)) for r in rewards]
 
     def put(self, task: pl.Task) -> str | None:
         """The task's answer as a response."""
         return self.reward.put(task)
 
-    def total(self, found: pl.Reward) -> float:
-        if "lex" not in found.parts:  # no translation
-            return found.parts.get("paper", found.total) if self.gate else 0.0
-        content = self.lex * found.parts["lex"] + self.sem * found.parts["sem"]
+    def total(self, reward: pl.Reward) -> float:
+        if "lex" not in reward.parts:  # no translation
+            return reward.parts.get("paper", reward.total) if self.gate else 0.0
+        content = self.lex * reward.parts["lex"] + self.sem * reward.parts["sem"]
         if self.threshold is not None:
             content = 2.0 if content > self.threshold else -1.5
         return content + self.gate

@@ -70,6 +70,7 @@ CARD = pl.Card(
             ),
         ),
         shows="part/share",
+        never_off="It is the share of constraints that are kept, which are the whole reward.",
         own={"n": 2, "schedule.prompts": 4},
     ),
     use="It helps where instructions have several demands that a program can check and the model keeps "
@@ -154,9 +155,9 @@ def states_constraints(text: str, constraints: Sequence[Constraint]) -> bool:
     """Whether a prompt has every word and number of the constraints, so that no demand was lost. Of
     what has none, such as "only lowercase letters", nothing can be said.
     """
-    said = text.casefold()
+    folded = text.casefold()
     values = [str(v).casefold() for c in constraints for v in c[2:] if v not in BOUNDS]
-    return all(v in said for v in values)
+    return all(v in folded for v in values)
 
 
 BOUNDS = ("at least", "at most", "exactly", "between")
@@ -218,8 +219,8 @@ class Reworded:
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
         tasks, state = await self.source(ctx, key, n, state)
-        said = [t.meta.get("wording") for t in tasks]
-        pairs = zip(tasks, said, strict=True)
+        wordings = [t.meta.get("wording") for t in tasks]
+        pairs = zip(tasks, wordings, strict=True)
         return [pl.tasks.rephrase(t, str(x)) if x else t for t, x in pairs], state
 
 

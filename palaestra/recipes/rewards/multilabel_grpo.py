@@ -55,6 +55,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/reward/safe",
+        never_off="It is what the reward model predicts for a label, between 0 and 1 and neither of "
+        "them.",
         own={
             "reward.schedule.prompts": 4,
             "rl.schedule.prompts": 2,

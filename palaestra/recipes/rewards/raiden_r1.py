@@ -86,6 +86,8 @@ CARD = pl.Card(
             )
         ),
         shows="part/keys",
+        never_off="It is the number of keys that a reply is checked for; without keys it has no "
+        "reward.",
         own={"collect.links.0.n": 2, "schedule.prompts": 4},
     ),
     use="It helps where a role has facts that a reply either names or not; style and tone are not seen "
@@ -109,8 +111,8 @@ class Role:
     def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
         keys = task.meta.get("keys")
         keys = keys if isinstance(keys, list | tuple) else task.answer
-        judged = pl.Verified("keywords").judge(text, replace(task, answer=keys))
-        right, form = judged.total, has_form(text)
+        keywords = pl.Verified("keywords").judge(text, replace(task, answer=keys))
+        right, form = keywords.total, has_form(text)
         total = 0.0 if self.gated and not form else right + self.weight * form
         return {"total": total, "right": right, "form": float(form), "keys": float(len(keys))}
 

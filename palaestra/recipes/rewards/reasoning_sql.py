@@ -64,7 +64,18 @@ CARD = pl.Card(
                 otherwise="the reward is without the judge's term",
             ),
         ),
-        own={"schedule.prompts": 2, "collect.links.0.n": 2},
+        shows="reward",
+        # execution alone pays nothing for a query that is nearly right
+        off={
+            "collect.links.1.reward.reward.name": "sql",
+            "collect.links.1.reward.reward.paper": False,
+        },
+        own={
+            "taught": ("<reasoning>all</reasoning><answer>SELECT name FROM city</answer>",),
+            "schedule.prompts": 2,
+            "collect.links.0.n": 2,
+            "max_tokens": 96,
+        },
     ),
     use="It helps where few queries return the right rows, so that execution alone gives no "
     "signal; the likeness of words also pays queries that only look like the reference.",

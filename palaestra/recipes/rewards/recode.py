@@ -61,6 +61,7 @@ CARD = pl.Card(
             ),
         ),
         shows="part/paper",
+        never_off="A reply without code is paid the least, which is not 0; the reward is the method.",
         own={"collect.links.0.n": 2, "schedule.prompts": 4},
     ),
     use="It helps where a few thousand migrations are known and the model rarely writes one exactly; a "
@@ -87,15 +88,15 @@ class Migrated:
     gate: bool = True  # without it a missing answer line is merely unlike
 
     def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
-        said, lines = pl.tasks.final_answer(text), pl.tasks.answer_lines(text)
+        answer, lines = pl.tasks.final_answer(text), pl.tasks.answer_lines(text)
         form = (
-            said is not None
+            answer is not None
             and len(lines) > 1
             and sum(line.startswith("= ") for line in lines) == 1
         )
-        alike = 0.0 if said is None else pl.verifiers.edit_similarity(said, str(task.answer))
+        alike = 0.0 if answer is None else pl.verifiers.edit_similarity(answer, str(task.answer))
         code = 3.5 * (float(alike == 1) if self.exact else alike) - 1.5
-        code = -2.0 if said is None and self.gate else code
+        code = -2.0 if answer is None and self.gate else code
         return {"total": (1.0 if form else -1.0) + code, "format": float(form), "similarity": alike}
 
 

@@ -55,6 +55,7 @@ CARD = pl.Card(
             ),
         ),
         shows="part/learned/atoms",
+        never_off="It is what a learned reward model says, between 0 and 1 and neither of them.",
         own={
             "steps": 1,
             "candidates": 2,

@@ -40,6 +40,8 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=pl.needs.PAIRS,
         shows="part/reward/prior0_sd",
+        never_off="It is the standard deviation that a head learns for its own reward, above 0 with any "
+        "number of heads.",
         own={
             "pairs": "data",
             "nominal.schedule.prompts": 4,

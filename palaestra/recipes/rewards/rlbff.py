@@ -59,6 +59,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/entailment",
+        never_off="It is a difference of log-probabilities, yes less no, for a principle; without "
+        "principles there is no reward.",
         own={
             "steps": 2,
             "reward.schedule.prompts": 2,

@@ -53,6 +53,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/intercept",
+        never_off="It is a parameter of the reward model that is learned from ratings, and moves with "
+        "its first update.",
         own={
             "steps": 2,
             "reward.schedule.prompts": 4,

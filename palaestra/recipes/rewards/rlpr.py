@@ -52,6 +52,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/answer",
+        never_off="It is the probability of the right answer behind the policy's reasoning, which no "
+        "model makes exactly 0.",
         own={"collect.links.0.n": 2, "schedule.prompts": 8},
     ),
     use="It helps where answers are short texts that no rule can compare; where a rule can, exact match "
@@ -102,14 +104,14 @@ class Spread:
             m = moving_average(m, means[-1], self.momentum)
         elif now + 1 >= self.start:
             m = float(np.mean(means))
-        found = {
+        numbers = {
             "step": now + 1,
             "means": [] if m is not None else means,
             "mean": m,
             "kept": [],
             "seen": [],
         }
-        return kept[:size] if now >= self.start else kept, [], found
+        return kept[:size] if now >= self.start else kept, [], numbers
 
 
 def spread(group: pl.Group) -> float:

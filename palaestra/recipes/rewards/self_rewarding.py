@@ -52,6 +52,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/judge",
+        never_off="The judge's verdict is the whole reward, and a judge that approves of nothing "
+        "makes it 0.",
         own={
             "endpoint": "The sum is right. [[RIGHT]]",
             "collect.links.0.n": 2,

@@ -61,6 +61,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/judge",
+        never_off="It is the verifier's probability of a yes, which no model makes exactly 0; "
+        "`form=binary` rounds it.",
         own={"form": "normalised", "collect.links.0.n": 2, "schedule.prompts": 4},
     ),
     use="It helps where right answers are written in many ways, so that no rule compares them, and a "

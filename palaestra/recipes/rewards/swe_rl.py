@@ -54,6 +54,7 @@ CARD = pl.Card(
             ),
         ),
         shows="part/paper",
+        never_off="A reply without a patch is paid -1; the reward is the method.",
         own={"collect.links.0.n": 2, "schedule.prompts": 4},
     ),
     use="It helps where many merged patches are there and no tests can be run; where tests can be run, "

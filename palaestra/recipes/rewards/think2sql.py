@@ -55,7 +55,14 @@ CARD = pl.Card(
                 otherwise="the column `database` has the path of a sqlite file",
             ),
         ),
-        own={"schedule.prompts": 2, "n": 2},
+        shows="part/table",
+        off={"mode": "ex"},  # a table that is nearly right is worth nothing
+        own={
+            "taught": ("<think>all</think><answer>SELECT 1, 2</answer>",),
+            "schedule.prompts": 2,
+            "n": 2,
+            "max_tokens": 96,
+        },
     ),
     use="It helps where the model writes queries that run but return other tables; where it writes "
     "no query that runs, or all are right, there is nothing to learn from.",

@@ -138,8 +138,8 @@ class StepRewards:
             "clean": sum(clean) / n,
             "steps": steps,
         }
-        found = replace(e.reward, total=sum(paid), parts=parts, events=events, solved=solved)
-        return replace(e, reward=found)
+        reward = replace(e.reward, total=sum(paid), parts=parts, events=events, solved=solved)
+        return replace(e, reward=reward)
 
     def _check(self, e: pl.Episode) -> None:
         lacking = [name for name in ("formed", "clean") if name not in e.facts]
@@ -153,14 +153,14 @@ class StepRewards:
 
 def step_ends(episode: pl.Episode) -> list[tuple[int, int]]:
     """Row and place in its training view of the last token of every step, in order."""
-    found: list[tuple[int, int, int]] = []
+    ends: list[tuple[int, int, int]] = []
     for r, row in enumerate(episode.rows):
         at = 0
         for s in row.segments:
             at += 0 if s.hidden else len(s.ids)
             if s.trained and s.ids:
-                found.append((s.turn, r, at - 1))
-    return [(r, at) for _, r, at in sorted(found)]
+                ends.append((s.turn, r, at - 1))
+    return [(r, at) for _, r, at in sorted(ends)]
 
 
 def _by_step(episode: pl.Episode, name: str, n: int) -> list[float]:

@@ -11,10 +11,18 @@ cut. rho is 2 to 10. A mean over rows and `length` stands for the sum over token
 the loss. In a group of equal rewards A is 0.
 
 The executors and channels of the paper are a run's `--cluster`, see docs/cluster.md; without one
-the same numbers come from one process. Its theory, by which separate devices are strictly faster than
-shared ones, is evaluated on measured seconds by `palaestra plan --run DIR`: the best split of devices,
-and a step's seconds with and without it. Not built: generation in low precision, weights that go
+the same numbers come from one process. Not built: generation in low precision, weights that go
 from GPU to GPU without a copy in host memory, and offloading of colocated models.
+
+Of its theory, by which separate devices are strictly faster than shared ones, the two cost models run,
+
+    synchronous (Cg + Ct) / n,    asynchronous max(Cg' / g, Ct' / (n - g)),
+
+on the measured seconds of a run, for the best split in whole devices: `palaestra plan --run DIR` prints both.
+A run knows one Cg and one Ct, so Cg' = Cg and Ct' = Ct there, and then the second is never below the first
+(a mechanism check, tests/scale/test_costs.py): what makes separate devices strictly faster is the paper's
+assumption that both kinds of work get cheaper with the memory that is freed. That assumption is neither
+measured nor proved here.
 """
 
 import palaestra as pl

@@ -168,11 +168,11 @@ class PlanForCluster:
             len(before) + len(after), pl.planning.reallocate, ctx.model("policy").source,
             [(before, after, False)], self.device.per_node,
         )  # fmt: skip
-        found = pl.planning.transition([moved for (moved,) in ranks])
-        ctx.say(f"learner to rollout processes: {found['bytes']:,.0f} bytes in "
-                f"{found['seconds']:.2g} s, {found['different']:.0f} of {found['tensors']:.0f} "
+        moved_bytes = pl.planning.transition([moved for (moved,) in ranks])
+        ctx.say(f"learner to rollout processes: {moved_bytes['bytes']:,.0f} bytes in "
+                f"{moved_bytes['seconds']:.2g} s, {moved_bytes['different']:.0f} of {moved_bytes['tensors']:.0f} "
                 "tensors differ")  # fmt: skip
-        return found
+        return moved_bytes
 
     async def train(self, ctx: pl.Context, deployed: pl.planning.Deployment) -> dict[str, object]:
         """A few steps by the cluster file, where this machine has the devices."""

@@ -91,7 +91,9 @@ class RunPrograms(RunSituation):
         )
         return await programs.run_part(self, part)
 
-    async def change_problem(self, problem: Mapping[str, str], recipe: Any = None) -> None:
+    async def change_problem(
+        self, problem: Mapping[str, str], recipe: Runnable | None = None
+    ) -> None:
         """Goes on with a problem of its own, as this run was planned before its data was known. `recipe`: what is
         run on it.
         """

@@ -175,16 +175,16 @@ def read_prompt_logprobs(given: Any, ids: Sequence[int], top: int) -> TokenScore
     for t in range(1, T):
         if strange := [i for i in given[t] if not str(i).isdecimal()]:
             raise ValueError(f"a token is named {strange[0]!r}, not by its id")
-        said = {int(i): entry for i, entry in given[t].items()}
-        if ids[t] not in said:
+        entries = {int(i): entry for i, entry in given[t].items()}
+        if ids[t] not in entries:
             raise ValueError(f"nothing of token {ids[t]}, which is number {t} of the prompt")
-        logp_T[t] = finite(said[ids[t]]["logprob"])
-        texts[t] = str(said[ids[t]].get("decoded_token") or "")
+        logp_T[t] = finite(entries[ids[t]]["logprob"])
+        texts[t] = str(entries[ids[t]].get("decoded_token") or "")
         if top:
-            best = sorted(said, key=lambda i: (-float(said[i]["logprob"]), i))[:top]
+            best = sorted(entries, key=lambda i: (-float(entries[i]["logprob"]), i))[:top]
             if len(best) < top:
                 raise ValueError(f"{len(best)} likeliest tokens, and {top} were asked for")
-            ids_T[t], top_T[t] = best, [finite(said[i]["logprob"]) for i in best]
+            ids_T[t], top_T[t] = best, [finite(entries[i]["logprob"]) for i in best]
     return TokenScores(logp_T, top_T, ids_T, tuple(texts))
 
 
@@ -192,10 +192,10 @@ def read_echo(given: Any, ids: Sequence[int]) -> TokenScores:
     """From the `logprobs` of an echoed prompt, with what was sampled behind it. Raises ValueError
     where they are not of as many tokens.
     """
-    said, T = given["token_logprobs"], len(ids)
-    if not T <= len(said) <= T + 1:
-        raise ValueError(f"log-probs of {len(said)} tokens, and {T} were asked for")
-    logp_T = np.array([0.0, *(finite(x) for x in said[1:T])])
+    logprobs, T = given["token_logprobs"], len(ids)
+    if not T <= len(logprobs) <= T + 1:
+        raise ValueError(f"log-probs of {len(logprobs)} tokens, and {T} were asked for")
+    logp_T = np.array([0.0, *(finite(x) for x in logprobs[1:T])])
     texts = [str(x) for x in (given.get("tokens") or [""] * T)[:T]]
     return TokenScores(logp_T, np.zeros((T, 0)), np.zeros((T, 0), np.int64), tuple(texts))
 

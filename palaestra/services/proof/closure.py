@@ -62,8 +62,8 @@ class _Reader:
 
     def take(self, token: str) -> None:
         if self.peek() != token:
-            said = repr(self.peek()) if self.peek() else "its end"
-            raise UserError(f"{self.text[:60]!r}: {token!r} is expected, not {said}")
+            token_here = repr(self.peek()) if self.peek() else "its end"
+            raise UserError(f"{self.text[:60]!r}: {token!r} is expected, not {token_here}")
         self.at += 1
 
     def union(self) -> Term:
@@ -193,8 +193,8 @@ def canonical(statement: SetStatement) -> SetStatement:
     """
     conclusion, hypotheses = statement.conclusion, statement.hypotheses
     terms = [*conclusion, *(x for pair in hypotheses for x in pair)]
-    found = list(dict.fromkeys(n for x in terms for n in names_of(x)))
-    names = {n: chr(ord("A") + i) if i < 26 else f"A{i}" for i, n in enumerate(found)}
+    variables = list(dict.fromkeys(n for x in terms for n in names_of(x)))
+    names = {n: chr(ord("A") + i) if i < 26 else f"A{i}" for i, n in enumerate(variables)}
     made = {(_renamed(a, names), _renamed(b, names)) for a, b in hypotheses}
     return SetStatement(
         hypotheses=tuple(sorted(made, key=lambda p: (set_text(p[0]), set_text(p[1])))),

@@ -106,12 +106,12 @@ class Coq:
             self._script(state.theorem, state.script, s, i) for i, s in enumerate(asked)
         )
         ran = self._run("coqtop", ["-q"], script, self.seconds * (1 + len(asked)))
-        shown = re.split(rf"{MARK} \d+", ran.stdout)
+        outputs = re.split(rf"{MARK} \d+", ran.stdout)
         made: dict[str, ProofState | Rejected] = {}
         for i, s in enumerate(asked):
             after = None
-            if i + 1 < len(shown):  # its mark was printed
-                after = self._read(state.theorem, (*state.script, s), shown[i])
+            if i + 1 < len(outputs):  # its mark was printed
+                after = self._read(state.theorem, (*state.script, s), outputs[i])
             moved = after is not None and after != state
             made[s] = after if after and moved else Rejected(reason="Coq does not take it here")
         no = Rejected(reason="it is no single tactic")
@@ -165,14 +165,14 @@ class Coq:
         quiet = ["Set Silent.", self._statement(theorem), *script, *last, "Unset Silent."]
         return "\n".join([imports, *quiet, *shows, ""])
 
-    def _read(self, theorem: str, script: tuple[str, ...], shown: str) -> ProofState | None:
+    def _read(self, theorem: str, script: tuple[str, ...], output: str) -> ProofState | None:
         """The state that `Show` printed; None where there is none, or a hole in it."""
-        if "No more goals." in shown:
+        if "No more goals." in output:
             return ProofState(theorem=theorem, goals=(), remains="", script=script)
-        match = GOALS.search(shown)
-        if match is None or "Existential 1" not in shown:
+        match = GOALS.search(output)
+        if match is None or "Existential 1" not in output:
             return None
-        text, _, left = shown[match.end() :].partition("Existential 1")
+        text, _, left = output[match.end() :].partition("Existential 1")
         first, *others = re.split(r"^goal \d+ is:$", text, flags=re.MULTILINE)
         goals = tuple(x.strip().replace("\n  ", "\n") for x in (first, *others))
         if len(goals) != int(match[1]):

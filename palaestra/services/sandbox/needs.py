@@ -40,11 +40,11 @@ def script(test: Asserts | Calls) -> CheckScript:
     return replace(names, given=given, records=records)
 
 
-def resolve_names(code: str, shown: str, declared: tuple[str, ...]) -> CheckScript:
+def resolve_names(code: str, test: str, declared: tuple[str, ...]) -> CheckScript:
     """The code with the names that it takes from the candidate: of `declared` those it reads, else
     the one that it needs.
     """
-    where = f"test {shown[:60]!r}"
+    where = f"test {test[:60]!r}"
     try:
         with warnings.catch_warnings():  # Python's remarks on the style of the test
             warnings.simplefilter("ignore")

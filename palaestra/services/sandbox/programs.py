@@ -42,8 +42,8 @@ def visible_programs() -> dict[str, str]:
     names = [*(name for name, _ in LANGUAGES.values()), *TOOLS, *PROVERS]
     paths = {name: shutil.which(name) for name in names}
     visible = {f"/usr/bin/{name}": os.path.realpath(path) for name, path in paths.items() if path}
-    if found := icarus():
-        visible |= {"/usr/bin/vvp": found[0], "/ivl": found[1]}
+    if simulator := icarus():
+        visible |= {"/usr/bin/vvp": simulator[0], "/ivl": simulator[1]}
     return visible
 
 

@@ -103,23 +103,23 @@ class MultipleChoice:
                 f"MultipleChoice: order {str(places)[:60]} is no order of {len(own)} options; give "
                 "their indices"
             )
-        gold, shown = index_of(answer, own), [own[i] for i in places]
+        gold, options_shown = index_of(answer, own), [own[i] for i in places]
         stated = (
             boxed_answer(strip_thinking(response)) if self.only_boxed else stated_answer(response)
         )
         if stated is None and not self.only_boxed and len(strip_thinking(response)) < 500:
             stated = plain_forms(strip_thinking(response)).strip()
-        place = None if stated is None else pick(stated, shown)
+        place = None if stated is None else pick(stated, options_shown)
         if place is None and stated is not None and not self.only_boxed:
-            place = numbered_place(stated, shown, prompt)
+            place = numbered_place(stated, options_shown, prompt)
         if place is None and not self.only_boxed and final_statement(response)[0] is None:
             starts = list(CHOSEN.finditer(plain_forms(strip_thinking(response))[-LONGEST:]))
             if starts:
-                place = pick(starts[-1].string[starts[-1].end() :], shown)
+                place = pick(starts[-1].string[starts[-1].end() :], options_shown)
         if place is None and not self.only_boxed and not final_statement(response)[1]:
             text = strip_thinking(response) if stated is None else stated
-            place = place_stated(text, shown)
-            place = place_echoed(text, shown, prompt) if place is None else place
+            place = place_stated(text, options_shown)
+            place = place_echoed(text, options_shown, prompt) if place is None else place
         return (
             failed_judgement("unparsable")
             if place is None
@@ -218,80 +218,82 @@ def naming_advice(answer: Any) -> str:
     )
 
 
-def pick(stated: str, shown: Sequence[str]) -> int | None:
+def pick(stated: str, options: Sequence[str]) -> int | None:
     """The place that a statement names; None where it names none, or several."""
     stated = strip_markup(stated.strip())
-    texts = [text_key(strip_markup(o)) for o in shown]
+    texts = [text_key(strip_markup(o)) for o in options]
     if text_key(stated) in texts:
         return texts.index(text_key(stated))
-    bare_texts = [text_key(ARTICLE.sub("", strip_markup(o))) for o in shown]
+    bare_texts = [text_key(ARTICLE.sub("", strip_markup(o))) for o in options]
     if bare_texts.count(key := text_key(ARTICLE.sub("", stated))) == 1 and len(key) > 1:
         return bare_texts.index(key)
     match = LETTER.fullmatch(BOLD.sub(r"\1", stated).replace("**", ""))
     letter = (match[1] or match[2]) if match else ""
-    if not match or letter.upper() not in LETTERS[: len(shown)]:
+    if not match or letter.upper() not in LETTERS[: len(options)]:
         return None
     place, rest = LETTERS.index(letter.upper()), text_key(strip_markup(match[4]))
     if match[3]:  # a reason may name anything, but not take the answer back
         return None if is_withdrawn(match[4]) else place
     if not rest or rest == texts[place]:
         return place
-    return place if is_remark(match[4], place, shown) else None
+    return place if is_remark(match[4], place, options) else None
 
 
-def numbered_place(stated: str, shown: Sequence[str], prompt: str) -> int | None:
+def numbered_place(stated: str, options: Sequence[str], prompt: str) -> int | None:
     """The place that an ordinal names, `the second one`, or a number, where the question shows its
     options with numbers; None where it names none, or another option's text stands behind it.
     """
     stated = strip_markup(stated.strip().replace("**", ""), ())
     if match := PLACE.fullmatch(stated):
         name = match[1].casefold()
-        place = len(shown) - 1 if name == "last" else ORDINALS.index(name)
-        return place if place < len(shown) else None
+        place = len(options) - 1 if name == "last" else ORDINALS.index(name)
+        return place if place < len(options) else None
     match = NUMBERED.fullmatch(stated)
-    if match is None or int(match[1]) > len(shown):
+    if match is None or int(match[1]) > len(options):
         return None
     place, rest = int(match[1]) - 1, text_key(strip_markup(match[2] or ""))
-    texts = [strip_markup(option) for option in shown]
+    texts = [strip_markup(option) for option in options]
     lines = (rf"^\s*\(?{i}[.):]\s*{re.escape(text)}\s*$" for i, text in enumerate(texts, 1))
     if match[1] in texts or not all(re.search(line, prompt, re.MULTILINE) for line in lines):
         return None
     return place if rest in ("", text_key(texts[place])) else None
 
 
-def is_remark(text: str, place: int, shown: Sequence[str]) -> bool:
+def is_remark(text: str, place: int, options: Sequence[str]) -> bool:
     """Whether what stands behind a letter only explains it, or is its option with an explanation:
     words that name no other option, and do not deny or take back.
     """
     text = text.lstrip("—–-:. \n")
-    own = strip_markup(shown[place])
+    own = strip_markup(options[place])
     if text.casefold().startswith(own.casefold()):
         text = text[len(own) :]
     elif len(text.split()) < 3:
         return False
-    return not (is_withdrawn(text) or is_uncertain(text) or names_other_option(text, place, shown))
+    return not (
+        is_withdrawn(text) or is_uncertain(text) or names_other_option(text, place, options)
+    )
 
 
-def names_other_option(text: str, place: int, shown: Sequence[str]) -> bool:
+def names_other_option(text: str, place: int, options: Sequence[str]) -> bool:
     """Whether a text names an option beside the one at a place, by its letter or its text."""
-    letters = {LETTERS[i] for i in range(len(shown)) if i != place}
+    letters = {LETTERS[i] for i in range(len(options)) if i != place}
     # A in front of a word is an article
     named = re.findall(r"(?<![\w'’])([B-Z]|A(?!\s+[a-z]))(?![\w'’])", text)
     if not letters.isdisjoint(named):
         return True
     return any(
         i != place and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", text, re.IGNORECASE)
-        for i, option in enumerate(map(strip_markup, shown))
+        for i, option in enumerate(map(strip_markup, options))
         if option
     )
 
 
-def place_echoed(text: str, shown: Sequence[str], prompt: str) -> int | None:
+def place_echoed(text: str, options: Sequence[str], prompt: str) -> int | None:
     """The place of the option that a sentence in the words of the question names, `A hexagon has 6
     sides.`; None where none is named, or another option as well.
     """
     stem = prompt
-    for option in shown:  # what stands above the options
+    for option in options:  # what stands above the options
         at = [
             m.start()
             for m in re.finditer(rf"^.*(?<!\w){re.escape(option)}\s*$", stem, re.MULTILINE)
@@ -302,24 +304,24 @@ def place_echoed(text: str, shown: Sequence[str], prompt: str) -> int | None:
         return None
     places = [
         place
-        for place, option in enumerate(map(strip_markup, shown))
+        for place, option in enumerate(map(strip_markup, options))
         if not is_uncertain(text, option)
         and echoes_question(text.rstrip(".!"), option, stem)
-        and not names_other_option(text, place, shown)
+        and not names_other_option(text, place, options)
     ]
     return places[0] if len(places) == 1 else None
 
 
-def place_stated(text: str, shown: Sequence[str]) -> int | None:
+def place_stated(text: str, options: Sequence[str]) -> int | None:
     """The place that a sentence names: `Venus is the hottest planet`, `C is too cool, so B`; None
     where it names none, or another option as well.
     """
     text = plain_forms(text)
     places = set[int]()
-    for option in shown:
+    for option in options:
         readings = statements(text, option)
         for reading in readings:
-            place = pick(reading, shown)
-            if place is not None and not names_other_option(readings[0], place, shown):
+            place = pick(reading, options)
+            if place is not None and not names_other_option(readings[0], place, options):
                 places.add(place)
     return places.pop() if len(places) == 1 else None

@@ -86,11 +86,11 @@ def prove_existence(
         return ExistenceProof(status="unknown", why="z3 ran out of memory, or broke off")
     if "refused" in answer:
         raise Fault("verifier", f"z3: {answer['refused']}")
-    found = answer["result"]
-    witness = Fraction(found["witness"]) if found.get("witness") else None
+    result = answer["result"]
+    witness = Fraction(result["witness"]) if result.get("witness") else None
     return ExistenceProof(
-        status=found["status"],
+        status=result["status"],
         witness=witness,
-        claimed=found.get("claimed", False),
-        why=found.get("why", ""),
+        claimed=result.get("claimed", False),
+        why=result.get("why", ""),
     )

@@ -117,15 +117,15 @@ def read_claim(reply: str) -> Fraction | None:
     """The witness that a reply gives: the number of its last `(= answer V)` or `(define-fun answer ()
     Int V)`; None where it gives none. Thoughts are read too.
     """
-    found = None
+    claim = None
     for m in re.finditer(rf"\(\s*(?:=|define-fun\s+{ANSWER}\b|define-const\s+{ANSWER}\b)", reply):
         try:
             (tree,) = read_trees(reply[m.start() :], most=1)
         except Unreadable:
             continue
         value = claim_of(tree)
-        found = found if value is None else value
-    return found
+        claim = claim if value is None else value
+    return claim
 
 
 def names_answer(tree: Tree) -> bool:
@@ -176,12 +176,12 @@ def _ends(trees: Sequence[Tree]) -> list[tuple[str, Fraction, Fraction | None]]:
     "low" or "high", the last whole number on this side of it, and the literal, None where
     it only gives a sign.
     """
-    found: list[tuple[str, Fraction, Fraction | None]] = []
+    ends: list[tuple[str, Fraction, Fraction | None]] = []
     for tree in trees:
         if isinstance(tree, str) or not tree:
             continue
         if tree[0] in ("assert", "and"):
-            found += _ends(tree[1:])
+            ends += _ends(tree[1:])
         elif len(tree) == 3 and tree[0] in (">=", ">", "<=", "<") and ANSWER in tree[1:]:
             turned = tree[2] == ANSWER
             value, sign = number_of(tree[1] if turned else tree[2]), str(tree[0])
@@ -189,10 +189,10 @@ def _ends(trees: Sequence[Tree]) -> list[tuple[str, Fraction, Fraction | None]]:
                 low, strict = (sign[0] == ">") != turned, len(sign) == 1
                 whole = Fraction(math.ceil(value) if low else math.floor(value))
                 step = (1 if low else -1) * (strict and whole == value)
-                found.append(
+                ends.append(
                     ("low" if low else "high", whole + step, None if _gives_sign(tree) else value)
                 )
-    return found
+    return ends
 
 
 def numbers_of_options(question: str) -> dict[str, Fraction]:
@@ -203,10 +203,10 @@ def numbers_of_options(question: str) -> dict[str, Fraction]:
 def _literals(tree: Tree) -> set[Fraction]:
     """The sizes of all literals of an expression, without the bounds that only give a sign."""
     value = number_of(tree)
-    found = set[Fraction]() if value is None else {abs(value)}
+    literals = set[Fraction]() if value is None else {abs(value)}
     if isinstance(tree, str) or _gives_sign(tree):
-        return found
-    return found.union(*map(_literals, tree))
+        return literals
+    return literals.union(*map(_literals, tree))
 
 
 def _gives_sign(tree: tuple[Tree, ...]) -> bool:
@@ -221,10 +221,10 @@ def _gives_sign(tree: tuple[Tree, ...]) -> bool:
 def numbers_in(question: str) -> set[Fraction]:
     """The numbers of a text: in digits, as fractions like 1/3, and the small ones in words."""
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", question.casefold())
-    found = {Fraction(m) for m in NUMBER.findall(text)}
+    numbers = {Fraction(m) for m in NUMBER.findall(text)}
     parts = re.findall(r"(\d+)\s*/\s*(\d+)", text)
-    found |= {Fraction(int(a), int(b)) for a, b in parts if int(b)}
-    return found | {Fraction(WORDS[w]) for w in re.findall(r"[a-z]+", text) if w in WORDS}
+    numbers |= {Fraction(int(a), int(b)) for a, b in parts if int(b)}
+    return numbers | {Fraction(WORDS[w]) for w in re.findall(r"[a-z]+", text) if w in WORDS}
 
 
 def number_of(tree: Tree) -> Fraction | None:

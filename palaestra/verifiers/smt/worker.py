@@ -46,17 +46,17 @@ def _proof(z3: Any, solver: Any, answer: Any, request: Found) -> Found:
     claim = Fraction(request["claim"]) if request["claim"] else None
     refuted = False
     if claim is not None and (answer.is_real() or claim.denominator == 1):
-        said = _check(solver, answer == number(claim))
-        if said == z3.sat:
+        outcome = _check(solver, answer == number(claim))
+        if outcome == z3.sat:
             status = _only(z3, solver, answer, number(claim), request["bound"])
             if status == "proved" or not request["search"]:
                 return {"status": status, "witness": str(claim), "claimed": True}
-        refuted = said == z3.unsat
+        refuted = outcome == z3.unsat
     if not request["search"]:
         return {"status": "refuted" if refuted else "unknown"}
-    said, model = _find(z3, solver, answer, request)
-    if said != z3.sat:
-        return {"status": "empty" if said == z3.unsat else "unknown"}
+    outcome, model = _find(z3, solver, answer, request)
+    if outcome != z3.sat:
+        return {"status": "empty" if outcome == z3.unsat else "unknown"}
     value = model.eval(answer, model_completion=True)
     if not (z3.is_int_value(value) or z3.is_rational_value(value)):
         return {"status": "unknown", "why": "the number is no fraction"}
@@ -68,9 +68,9 @@ def _proof(z3: Any, solver: Any, answer: Any, request: Found) -> Found:
 def _check(solver: Any, *more: Any) -> Any:
     solver.push()
     solver.add(*more)
-    said = solver.check()
+    status = solver.check()
     solver.pop()
-    return said
+    return status
 
 
 def _find(z3: Any, solver: Any, answer: Any, request: Found) -> tuple[Any, Any]:
@@ -81,15 +81,15 @@ def _find(z3: Any, solver: Any, answer: Any, request: Found) -> tuple[Any, Any]:
         finder.add(solver.assertions())
         finder.set("timeout", request["milliseconds"])
         (finder.minimize if request["bound"] == "minimize" else finder.maximize)(answer)
-    said = finder.check()
-    return said, finder.model() if said == z3.sat else None
+    status = finder.check()
+    return status, finder.model() if status == z3.sat else None
 
 
 def _only(z3: Any, solver: Any, answer: Any, value: Any, bound: str) -> str:
     """Whether no other number will do: "proved", "several", "unknown"."""
     other = {"!=": answer != value, "<": answer < value, ">": answer > value}[OTHER[bound]]
-    said = _check(solver, other)
-    return "proved" if said == z3.unsat else "several" if said == z3.sat else "unknown"
+    status = _check(solver, other)
+    return "proved" if status == z3.unsat else "several" if status == z3.sat else "unknown"
 
 
 if __name__ == "__main__":

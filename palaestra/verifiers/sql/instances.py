@@ -54,17 +54,19 @@ def move_query(
         for j, bundle in enumerate(bundles)
         for name in bundle
     }
-    shown: list[str] = []
+    selected: list[str] = []
     for name in columns:
         c, by = quote(name), places.get(name, 0)
         ahead = (
             f"CASE WHEN row_number() OVER w <= {rows - by} THEN lead({c}, {by}) OVER w ELSE "
             f"lag({c}, {rows - by}) OVER w END"
         )
-        shown.append(f"{ahead} AS {c}" if by else c)
+        selected.append(f"{ahead} AS {c}" if by else c)
     r = f"(rowid % {PRIME})"
     circle = f"({r} * {r} * {seed * 7919} + {r} * {seed * 48271}) % {PRIME}, rowid"
-    return f"SELECT {', '.join(shown)} FROM {table} WINDOW w AS (ORDER BY {circle}) ORDER BY rowid"
+    return (
+        f"SELECT {', '.join(selected)} FROM {table} WINDOW w AS (ORDER BY {circle}) ORDER BY rowid"
+    )
 
 
 def bundle_columns(

@@ -315,5 +315,5 @@ def constraint_wording(
     sentence = (
         f"Please {', '.join(sentences[:-1])}{' and ' if sentences[1:] else ''}{sentences[-1]}."
     )
-    shown = 'An answer to "write 3 words and end with !" would be: Rain is here!\n'
-    return (shown if pattern == "example" else "") + sentence
+    example = 'An answer to "write 3 words and end with !" would be: Rain is here!\n'
+    return (example if pattern == "example" else "") + sentence

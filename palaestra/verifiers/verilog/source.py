@@ -101,13 +101,13 @@ def modules(source: str) -> dict[str, str]:
 
 def top_module(source: str) -> str:
     """The module that no other of the source instantiates. Raises UserError where there is none."""
-    found = modules(source)
+    bodies = modules(source)
     tops = [
         name
-        for name in found
+        for name in bodies
         if not any(
             re.search(rf"\b{name}\b\s*(?:#\s*\(|\w+\s*\()", body)
-            for other, body in found.items()
+            for other, body in bodies.items()
             if other != name
         )
     ]
@@ -135,10 +135,10 @@ def extract_design(response: str, reference: str) -> tuple[str, str] | None:
         b for b in fences(response, ("",), cut=True) if b.strip()
     ]
     text = blocks[-1] if blocks else response
-    found = modules(text)
-    if found:
-        text = text if blocks else "\n".join(found.values())
-        return text, top if top in found else next(reversed(found))
+    bodies = modules(text)
+    if bodies:
+        text = text if blocks else "\n".join(bodies.values())
+        return text, top if top in bodies else next(reversed(bodies))
     if not blocks or "module" in strip_comments(text):
         return None
     return f"{header_of(reference, top)}\n{text}\nendmodule\n", top

@@ -202,8 +202,8 @@ class AgentGymSession:
             raise self.fault("create", f"names no environment: {excerpt(created)}")
         self.environment = name
         item = -1 - seed if seed < 0 else seed
-        shown = await self.call("reset", self.named({self.world.item: item}))
-        return self.scene(shown, await self.observation(shown), 0.0, done=False)
+        reply = await self.call("reset", self.named({self.world.item: item}))
+        return self.scene(reply, await self.observation(reply), 0.0, done=False)
 
     async def act(self, action: str) -> Scene:
         try:
@@ -301,10 +301,10 @@ class AgentGymSession:
 def about_of(text: str) -> Mapping[str, Any]:
     """What a server says of itself; {} where that is no JSON object."""
     try:
-        said = json.loads(text)
+        about = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return said if is_object(said) else {}
+    return about if is_object(about) else {}
 
 
 def is_size(value: Any) -> bool:
@@ -312,13 +312,13 @@ def is_size(value: Any) -> bool:
     return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
 
 
-def ask_of(said: Any) -> Ask | None:
+def ask_of(asked: Any) -> Ask | None:
     """The messages and limits of a turn. Raises Fault where a server says them wrongly."""
-    if not is_object(said):
+    if not is_object(asked):
         return None
     try:
-        limits = {k: as_tuple(v) for k, v in said.items() if k in LIMITS}
-        say = tuple(Message(role=str(role), content=str(text)) for role, text in said["say"])
+        limits = {k: as_tuple(v) for k, v in asked.items() if k in LIMITS}
+        say = tuple(Message(role=str(role), content=str(text)) for role, text in asked["say"])
         return Ask(seat=POLICY, say=say, **limits)
     except (KeyError, TypeError, ValueError) as error:
         raise Fault("environment", f"the server's ask cannot be read: {error}") from None

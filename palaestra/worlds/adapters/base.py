@@ -438,8 +438,8 @@ class AdaptedWorld:
         }
 
     def _facts(self, trail: Trail, scene: Scene) -> dict[str, Any]:
-        told = {"actions": len(trail.actions), "illegal": trail.illegal}
-        return {"executed": trail.executed, **scene.facts, **told}
+        counts = {"actions": len(trail.actions), "illegal": trail.illegal}
+        return {"executed": trail.executed, **scene.facts, **counts}
 
 
 @declare(columns=("seed", "plays"))

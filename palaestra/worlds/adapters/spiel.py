@@ -33,6 +33,7 @@ from palaestra.worlds.adapters.base import (
 OPPONENTS = ("self", "random", "mcts")
 TEACHERS = ("", "random", "equilibrium")
 Teacher: TypeAlias = Callable[[Any], Mapping[int, float]]
+OWN_SEED = "rng_seed"  # the setting of games that draw themselves
 SWEEPS = 300  # of counterfactual regret minimisation; Kuhn poker: exploitability 0.0004
 HISTORIES = 10_000  # of a game that is looked at as a whole; Leduc poker has 9,457
 
@@ -126,6 +127,20 @@ class SpielWorld(AdaptedWorld):
 
     def load(self) -> Any:
         return load_game(self.game, self.settings)
+
+    def deal(self, seed: int) -> Any:
+        """The first state of the game of an episode. A few games (negotiation, tarok) draw their chance
+        themselves, from a seed that is one of their settings: they get it from the episode, so that
+        the game can be played anew to where it was.
+        """
+        game = self.load()
+        kind = game.get_type()
+        if kind.chance_mode == type(kind).ChanceMode.SAMPLED_STOCHASTIC and OWN_SEED not in dict(
+            self.settings
+        ):
+            own = int(rng_of(("game", seed)).integers(2**31))
+            game = load_game.__wrapped__(self.game, (*self.settings, (OWN_SEED, own)))
+        return game.new_initial_state()
 
     @property
     def has_oracle(self) -> bool:
@@ -315,7 +330,7 @@ class SpielGame:
     paid: tuple[float, ...] = ()
 
     def start(self, seed: int) -> Scene:
-        self.seed = seed
+        self.seed, self.state = seed, self.world.deal(seed)
         self.paid = (0.0,) * self.state.num_players()
         with library_call(self.world.label):
             return self.after_chance()
@@ -345,17 +360,20 @@ class SpielGame:
         kind = self.state.get_game().get_type()
         hidden = kind.information != type(kind).Information.PERFECT_INFORMATION
         remembers = kind.provides_information_state_string
-        shown = (
+        board = (
             self.state.information_state_string(player)
             if remembers and (hidden or not kind.provides_observation_string)
             else self.state.observation_string(player)
         )
         whose = f"You are {self.world.sides[player]}.\n" if len(self.world.sides) > 1 else ""
-        return f"{whose}{shown.rstrip()}\nlegal actions: {', '.join(self.names())}"
+        return f"{whose}{board.rstrip()}\nlegal actions: {', '.join(self.names())}"
 
     def names(self) -> list[str]:
         words, state = self.world.words, self.state
-        return [words[a] if words else state.action_to_string(a) for a in state.legal_actions()]
+        return [
+            words[a] if words else state.action_to_string(a).lstrip(", ")
+            for a in state.legal_actions()
+        ]
 
     def read(self, text: str) -> str:
         names = self.names()

@@ -260,5 +260,5 @@ def answered(episode: Episode) -> Episode:
     answer = episode.facts.get("agent_answer")
     if answer is None:
         return episode
-    said = Segment(ids=(), logp=(), author="policy", trained=True, text=answer, finish="eos")
-    return replace(episode, rows=(Row(segments=(said,), seat=SEAT),))
+    segment = Segment(ids=(), logp=(), author="policy", trained=True, text=answer, finish="eos")
+    return replace(episode, rows=(Row(segments=(segment,), seat=SEAT),))

@@ -125,5 +125,5 @@ class AgentEpisode:
         """What is known of the agent at its end."""
         agents = {c.agent for c in self.histories.known}
         answer = self.session.outcome.get("answer")
-        said = {} if answer is None else {"agent_answer": str(answer)}
-        return {"agent_calls": self.turns, "agent_names": tuple(sorted(agents)), **said}
+        answer_facts = {} if answer is None else {"agent_answer": str(answer)}
+        return {"agent_calls": self.turns, "agent_names": tuple(sorted(agents)), **answer_facts}

@@ -296,8 +296,8 @@ class GatewayHandler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         if notes:
-            said = "; ".join(notes)[:1000].encode("ascii", "replace").decode()
-            self.send_header("x-palaestra-note", said)
+            header = "; ".join(notes)[:1000].encode("ascii", "replace").decode()
+            self.send_header("x-palaestra-note", header)
         self.end_headers()
         self.wfile.write(data)
 

@@ -293,9 +293,13 @@ class CompletionAnswer:
         return "tool_calls" if "tool_calls" in self.messages[i] else FINISH[self.acts[i].finish]
 
     def usage(self) -> dict[str, int]:
-        said = sum(a.n_tokens for a in self.acts)
+        completion = sum(a.n_tokens for a in self.acts)
         read = max((a.n_context for a in self.acts), default=0)
-        return {"prompt_tokens": read, "completion_tokens": said, "total_tokens": read + said}
+        return {
+            "prompt_tokens": read,
+            "completion_tokens": completion,
+            "total_tokens": read + completion,
+        }
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": int(time.time()), "model": self.model}

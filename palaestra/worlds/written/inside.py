@@ -116,12 +116,12 @@ class Position:
         return position
 
     def board(self) -> str:
-        shown = call(self.env.render)
-        if not isinstance(shown, str) or not shown.strip():
+        picture = call(self.env.render)
+        if not isinstance(picture, str) or not picture.strip():
             raise Broken("malformed", "render returned no text")
-        if len(shown) > BOARD:
-            raise Broken("malformed", f"render returned {len(shown)} characters")
-        return shown.strip("\n")
+        if len(picture) > BOARD:
+            raise Broken("malformed", f"render returned {len(picture)} characters")
+        return picture.strip("\n")
 
     def key(self) -> Any:
         """What tells positions apart that play on differently."""

@@ -10,7 +10,8 @@ import pytest
 from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.recipes.agents import rex_rag
-from palaestra.recipes.agents.rex_rag import ProbeSampling, TagReward, graded, mixture_logp, tag_score, tree_logp
+from palaestra.recipes.agents.rex_rag import ProbeSampling, TagReward, graded, tag_score
+from palaestra.recipes.agents.rex_rag.probes import mixture_logp, tree_logp
 from palaestra.services.index import BM25
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 from palaestra.worlds.search import Search

@@ -9,6 +9,15 @@ import pytest
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.recipes.analysis import disagreement as study
+from palaestra.recipes.analysis.disagreement.measures import (
+    DisagreementScore,
+    distance,
+    majority_f1,
+    named_label,
+    varcorr,
+    variance,
+)
+from palaestra.recipes.analysis.disagreement.report import tell
 from palaestra.types import Message, Task
 
 
@@ -23,29 +32,29 @@ P = binary(0, 0.4, 0.5, 1)
 def test_measures_of_the_catalogue():
     """p = (0, .4, .5, 1): q = (.1, .3, .5, .9) has VarCorr .985501 and is .075 away; the collapsed q .999584 and .20."""
     near, far = binary(0.1, 0.3, 0.5, 0.9), binary(0, 0.05, 0.95, 1)
-    assert study.varcorr(P, near) == pytest.approx(0.985501, abs=1e-6)
-    assert np.mean(study.distance(P, near)) == pytest.approx(0.075)
-    assert study.varcorr(P, binary(0, 0.05, 0.95, 1)) is not None
-    assert study.varcorr(P, far) == pytest.approx(0.999584, abs=1e-6)
-    assert np.mean(study.distance(P, far)) == pytest.approx(0.2)
+    assert varcorr(P, near) == pytest.approx(0.985501, abs=1e-6)
+    assert np.mean(distance(P, near)) == pytest.approx(0.075)
+    assert varcorr(P, binary(0, 0.05, 0.95, 1)) is not None
+    assert varcorr(P, far) == pytest.approx(0.999584, abs=1e-6)
+    assert np.mean(distance(P, far)) == pytest.approx(0.2)
 
 
 def test_what_does_not_vary_has_no_correlation():
-    assert study.varcorr(P, binary(0, 1, 0, 1)) is None and study.varcorr(binary(1), binary(1)) is None
+    assert varcorr(P, binary(0, 1, 0, 1)) is None and varcorr(binary(1), binary(1)) is None
 
 
 def test_the_majority():
     """Of three clear items the model has two right: F1 of "no" 2/3, of "yes" 2/3; the tie is left out."""
     q = binary(0.1, 0.6, 0.9, 1)
-    f1, n = study.majority_f1(P, q)
+    f1, n = majority_f1(P, q)
     assert n == 3 and f1 == pytest.approx(2 * 1 / 3 * 0.5 + 2 * 1 / 3 * 0.5 + 0) == pytest.approx(2 / 3)
-    assert math.isnan(study.majority_f1(binary(0.5), binary(0.5))[0])
+    assert math.isnan(majority_f1(binary(0.5), binary(0.5))[0])
 
 
 def test_three_labels():
     """1/2 (|.5 - .2| + |.5 - .2| + |0 - .6|) = .6, and sum p (1 - p) = .5."""
     p, q = np.array([[0.5, 0.5, 0.0]]), np.array([[0.2, 0.2, 0.6]])
-    assert study.distance(p, q) == pytest.approx([0.6]) and study.variance(p) == pytest.approx([0.5])
+    assert distance(p, q) == pytest.approx([0.6]) and variance(p) == pytest.approx([0.5])
 
 
 def test_halves():
@@ -76,7 +85,7 @@ def test_halves():
     ],
 )
 def test_labels_in_answers(text, label):
-    assert study.named_label(text, ["fair", "not fair", "odd"]) == label
+    assert named_label(text, ["fair", "not fair", "odd"]) == label
 
 
 @pytest.mark.parametrize(
@@ -90,7 +99,7 @@ def test_labels_in_answers(text, label):
     ],
 )
 def test_a_label_inside_another_is_told_by_its_place(text, labels, label):
-    assert study.named_label(text, labels) == label
+    assert named_label(text, labels) == label
 
 
 def test_spellings_of_a_label_are_one():
@@ -147,21 +156,21 @@ def test_items_without_disagreement_are_refused(said, why):
 
 def test_a_better_majority_can_hide_a_worse_picture():
     worse = pl.stats.Interval(mean=0.1, low=0.05, high=0.15, n=9)
-    low, high = (study.DisagreementScore(0.5, d, f, 9) for d, f in ((0.1, 0.6), (0.2, 0.8)))
-    assert "a better majority score hides it" in study.tell(low, high, worse, [0.1], {"policy": 2})[0]
-    assert study.tell(high, low, worse, [], {})[0].startswith("Training made the picture of annotators worse:")
-    assert study.tell(low, high, worse, [0.1], {"policy": 2})[-1].startswith("2 items had no answer")
+    low, high = (DisagreementScore(0.5, d, f, 9) for d, f in ((0.1, 0.6), (0.2, 0.8)))
+    assert "a better majority score hides it" in tell(low, high, worse, [0.1], {"policy": 2})[0]
+    assert tell(high, low, worse, [], {})[0].startswith("Training made the picture of annotators worse:")
+    assert tell(low, high, worse, [0.1], {"policy": 2})[-1].startswith("2 items had no answer")
 
 
 def test_what_is_too_small_or_equal_is_not_told_as_hidden():
     """At a difference of 0, and where F1 is 0 before and after, nothing is hidden."""
-    some = study.DisagreementScore(0.5, 0.2, 0.0, 9)
+    some = DisagreementScore(0.5, 0.2, 0.0, 9)
     tiny = pl.stats.Interval(mean=0.0001, low=0.00005, high=0.00015, n=9)
-    assert study.tell(some, some, tiny, [], {})[0].startswith("No difference of over 0.005")
+    assert tell(some, some, tiny, [], {})[0].startswith("No difference of over 0.005")
     worse = pl.stats.Interval(mean=0.1, low=0.05, high=0.15, n=9)
-    assert study.tell(some, some, worse, [], {})[0].startswith("Training made the picture of annotators worse: ")
+    assert tell(some, some, worse, [], {})[0].startswith("Training made the picture of annotators worse: ")
     better = pl.stats.Interval(mean=-0.1, low=-0.15, high=-0.05, n=9)
-    assert study.tell(some, some, better, [], {})[0].startswith("Training made the picture of annotators better")
+    assert tell(some, some, better, [], {})[0].startswith("Training made the picture of annotators better")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import palaestra as pl
 import pytest
 from palaestra.cli.main import main
 from palaestra.recipes.analysis import math_beyond as beyond
+from palaestra.recipes.analysis.math_beyond.report import example, how_often, shortened
 
 
 def items(*rights):
@@ -85,12 +86,12 @@ def test_the_page_says_which_problems_moved_and_how_long_answers_are():
         ("model", "4.7", "6.0", "4 of 6"),
     ]
     assert "Which were gained and lost" not in {t.title for t in report(first, first, first).tables}
-    assert len(beyond.shortened("a\n" * 300)) == 203 and beyond.shortened(" a\n b ") == "a b"
+    assert len(shortened("a\n" * 300)) == 203 and shortened(" a\n b ") == "a b"
 
 
 def test_an_example_is_a_right_answer_where_there_is_one():
-    assert beyond.example({"texts": ["a", "b"], "right": [False, True]}) == "b"
-    assert beyond.example({"texts": ["a", "b"], "right": [False, False]}) == "a"
+    assert example({"texts": ["a", "b"], "right": [False, True]}) == "b"
+    assert example({"texts": ["a", "b"], "right": [False, False]}) == "a"
 
 
 def seen_report(seen):
@@ -113,8 +114,7 @@ def test_problems_that_the_model_was_trained_on_stand_apart():
 
 def test_a_loss_is_said_without_a_minus_sign():
     assert (
-        beyond.how_often(pl.stats.Interval(mean=-0.25, low=-0.4, high=0.1, n=8))
-        == "+25.0 points (−10.0 to +40.0) less often"
+        how_often(pl.stats.Interval(mean=-0.25, low=-0.4, high=0.1, n=8)) == "+25.0 points (−10.0 to +40.0) less often"
     )
 
 

@@ -8,6 +8,8 @@ import pytest
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.recipes.analysis import systematic_reasoning as study
+from palaestra.recipes.analysis.systematic_reasoning.findings import best_guess, guesses
+from palaestra.recipes.analysis.systematic_reasoning.relations import graph_of_row
 from palaestra.toys import algebras, relations
 from palaestra.types import Message, Task
 
@@ -197,9 +199,9 @@ def asked(k, b, sets, gold, said, **right):
 def test_guesses():
     """Sets of 2 and 4: a random one of them is right with chance (1/2 + 1/4) / 2; "b" is the answer of one in two."""
     some = [asked(2, 2, [["b", "m"]], "b", {}), asked(2, 2, [["b", "m", "o", "s"]], "m", {})]
-    assert study.guesses(some) == {"chance": 1 / 13, "most frequent": 0.5, "shortest path": 0.375}
+    assert guesses(some) == {"chance": 1 / 13, "most frequent": 0.5, "shortest path": 0.375}
     one = [asked(2, 1, [["b"]], "b", {}), asked(2, 1, [["m"]], "m", {})]
-    assert study.best_guess(1, one) == 0.5 and study.guesses(one)["shortest path"] == 1
+    assert best_guess(1, one) == 0.5 and guesses(one)["shortest path"] == 1
 
 
 GOLDS = ("b", "m", "o", "s", "d", "f")
@@ -248,7 +250,7 @@ def test_answers_that_are_no_relation():
 )
 def test_rows_that_have_no_graph(meta, why):
     with pytest.raises(UserError, match=why):
-        study.graph_of_row(Task(id="r", prompt=(), meta=meta), INTERVAL.labels)
+        graph_of_row(Task(id="r", prompt=(), meta=meta), INTERVAL.labels)
 
 
 def test_a_file_of_a_user(tmp_path, capsys):

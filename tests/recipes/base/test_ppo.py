@@ -6,7 +6,7 @@ import torch
 from palaestra.credit.gae import Gae
 from palaestra.credit.links import chain
 from palaestra.explanation.method import explain
-from palaestra.objective.policy import ValueLoss
+from palaestra.objective.terms import ValueLoss
 from palaestra.recipes.base import ppo
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import pack

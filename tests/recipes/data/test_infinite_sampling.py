@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 
 import palaestra as pl
 import pytest
@@ -232,7 +233,9 @@ def test_a_slot_is_free_again_after_a_failure_or_a_cancelled_request():
 def test_any_recipe_that_samples_takes_it():
     found = build("rloo", n=12, slots=3).collect.links[0]
     assert (type(found), found.n, found.slots) == (PlannedSample, 12, 3)
-    assert build("rloo", n=12).learners == pl.recipe("rloo").learners
+    mine, theirs = build("rloo", n=12).learners["policy"], pl.recipe("rloo").learners["policy"]
+    assert mine.credit.links == (pl.Fact("waited"), *theirs.credit.links)
+    assert replace(mine, credit=theirs.credit) == theirs
     with pytest.raises(pl.UserError, match="sft does not begin with a plain"):
         build("sft")
 

@@ -8,6 +8,8 @@ import numpy as np
 import palaestra as pl
 import pytest
 from palaestra.recipes.domains import verirl
+from palaestra.recipes.domains.verirl.tracing import RAISED, ShowFault, fault_of, preferred_pairs, trace_back
+from palaestra.recipes.domains.verirl.weighing import balance
 
 from tests.fake import episode
 from tests.verifiers.test_testbench import ADD, BENCH, CARRY
@@ -17,15 +19,15 @@ runs = pytest.mark.iverilog
 
 def test_scores_are_traced_back_from_the_leaves():
     """The root, 0.1, has repairs of 0 and 1; that of 0 has repairs of 0.4 and 0.8, so it has 0.6, the root 0.8."""
-    assert verirl.trace_back([0.1, 0.0, 1.0, 0.4, 0.8], [-1, 0, 0, 1, 1]) == pytest.approx([0.8, 0.6, 1.0, 0.4, 0.8])
-    assert verirl.trace_back([0.3, 0.7], [-1, -1]) == [0.3, 0.7]
-    assert verirl.trace_back([], []) == [] and verirl.trace_back([0.1, 0.0], [-1, 0]) == [0, 0]
+    assert trace_back([0.1, 0.0, 1.0, 0.4, 0.8], [-1, 0, 0, 1, 1]) == pytest.approx([0.8, 0.6, 1.0, 0.4, 0.8])
+    assert trace_back([0.3, 0.7], [-1, -1]) == [0.3, 0.7]
+    assert trace_back([], []) == [] and trace_back([0.1, 0.0], [-1, 0]) == [0, 0]
 
 
 def test_pairs_are_far_apart_and_the_better_one_is_good():
     scores = [1.0, 0.9, 0.5, 0.3, 0.0]
-    assert {(scores[i], scores[j]) for i, j in verirl.preferred_pairs(scores)} == {(1.0, 0.5), (1.0, 0.3), (0.9, 0.3)}
-    assert verirl.preferred_pairs([0.8, 0.1]) == verirl.preferred_pairs([1.0]) == verirl.preferred_pairs([1, 1]) == []
+    assert {(scores[i], scores[j]) for i, j in preferred_pairs(scores)} == {(1.0, 0.5), (1.0, 0.3), (0.9, 0.3)}
+    assert preferred_pairs([0.8, 0.1]) == preferred_pairs([1.0]) == preferred_pairs([1, 1]) == []
 
 
 def texts(*pairs):
@@ -50,9 +52,9 @@ def test_the_reward_model_learns_pairs_of_different_texts():
 
 
 def test_samples_are_balanced():
-    alpha_N, beta_N = verirl.balance(np.array([0.2, 0.4, 0.6]), np.array([0.9, 0.3, 0.6]))
+    alpha_N, beta_N = balance(np.array([0.2, 0.4, 0.6]), np.array([0.9, 0.3, 0.6]))
     assert alpha_N == pytest.approx([1.5, 1.0, 1.5]) and beta_N == pytest.approx([0.5, 0.5, 1.0])
-    alpha_N, beta_N = verirl.balance(np.array([0.5, 0.5]), np.zeros(2))
+    alpha_N, beta_N = balance(np.array([0.5, 0.5]), np.zeros(2))
     assert alpha_N == pytest.approx([1, 1]) and beta_N == pytest.approx([1, 1])
 
 
@@ -116,28 +118,28 @@ def test_low_answers_are_repaired_level_by_level(monkeypatch):
     assert scores == pytest.approx([0.8, 0.5, 0.6, 1.0, 0.4, 0.8]) and asked == [0.1, 0.0]
     assert [e.origin and e.origin.parent for e in made.episodes] == [None, None, 0, 0, 2, 2]
     assert [e.total for e in made.episodes] == [0.1, 0.5, 0, 1, 0.4, 0.8]
-    assert made.episodes[0].reward.parts[verirl.RAISED] == pytest.approx(0.7)
+    assert made.episodes[0].reward.parts[RAISED] == pytest.approx(0.7)
     assert traced(1)[0] == pytest.approx([0.5, 0.5, 0.0, 1.0]) and traced(0)[0] == [0.1, 0.5]
 
 
 def test_what_is_shown_of_a_fault():
     task = pl.Task(id="t", prompt=(pl.Message(role="system", content="s"), pl.Message(role="user", content="q")))
-    shown = verirl.ShowFault("module", "wrong")(None, pl.Group(task=task), None).prompt
+    shown = ShowFault("module", "wrong")(None, pl.Group(task=task), None).prompt
     assert [(m.role, m.content) for m in shown] == [
         ("system", "s"),
         ("user", "q"),
         ("assistant", "module"),
         ("user", "wrong"),
     ]
-    assert verirl.fault_of("= 4", replace(task, answer="5")) == "wrong, try again"
+    assert fault_of("= 4", replace(task, answer="5")) == "wrong, try again"
 
 
 @runs
 def test_a_user_s_design_is_shown_what_the_bench_says():
     task = pl.Task(id="t", meta={"testbench": BENCH})
-    said = verirl.fault_of(f"```verilog\n{ADD.replace('a + b', 'a')}\n```", task)
+    said = fault_of(f"```verilog\n{ADD.replace('a + b', 'a')}\n```", task)
     assert "12 errors" in said and said.endswith(verirl.ASK)
-    assert "expected 001" in verirl.fault_of(
+    assert "expected 001" in fault_of(
         f"```verilog\n{ADD.replace('a + b', 'a')}\n```", replace(task, meta={}, answer=ADD)
     )
 

@@ -9,6 +9,7 @@ import palaestra as pl
 import pytest
 from palaestra.credit.table import Table
 from palaestra.recipes.games import multi_agent_evolve as mae
+from palaestra.recipes.games.multi_agent_evolve.roles import ROLES, as_role, proposer_pay, rating
 from palaestra.run.driver import prepare
 from palaestra.worlds.question import Question
 
@@ -20,16 +21,16 @@ TAGS = mae.TaggedRoles()
 def test_pay_of_the_proposer():
     """The catalogue's: V_A = 1, 0, .5, .5, 1, so mean V_A = .6."""
     ratings = [1, 0, 0.5, 0.5, 1]
-    assert mae.proposer_pay(0.8, ratings, 1) == pytest.approx((0.733333, 0.4), abs=1e-6)
-    assert mae.proposer_pay(0.8, ratings, 1, "threshold") == pytest.approx((0.933333, 1), abs=1e-6)
-    assert mae.proposer_pay(0.6, [], 1) == pytest.approx((0.533333, 0), abs=1e-6)
-    assert mae.proposer_pay(0.8, [0.7, 0.7], 1, "threshold")[1] == 0
+    assert proposer_pay(0.8, ratings, 1) == pytest.approx((0.733333, 0.4), abs=1e-6)
+    assert proposer_pay(0.8, ratings, 1, "threshold") == pytest.approx((0.933333, 1), abs=1e-6)
+    assert proposer_pay(0.6, [], 1) == pytest.approx((0.533333, 0), abs=1e-6)
+    assert proposer_pay(0.8, [0.7, 0.7], 1, "threshold")[1] == 0
 
 
 def test_scores_and_forms():
     """The catalogue's: 7 of 10 is .666667; the last tag counts; several pairs are half the form."""
-    assert mae.rating(7) == pytest.approx(0.666667, abs=1e-6) and (mae.rating(1), mae.rating(10)) == (0, 1)
-    assert mae.rating(0) is None and mae.rating(11) is None
+    assert rating(7) == pytest.approx(0.666667, abs=1e-6) and (rating(1), rating(10)) == (0, 1)
+    assert rating(0) is None and rating(11) is None
     cases = {
         "so <score>7</score>": (6 / 9, 1.0),
         "<score>2</score> no, <score> 10 </score>": (1.0, 0.5),
@@ -149,7 +150,7 @@ def test_a_reply_without_a_question_earns_nothing(monkeypatch):
 def test_each_role_is_whitened_apart():
     """Solvers 0 and 1 are -1 and 1; judges 5 and 5 are 0; the proposer alone is 0. Together: mean 2.4."""
     roles = [("solver", 0.0), ("solver", 1.0), ("judge", 5.0), ("judge", 5.0), ("proposer", 1.0)]
-    episodes = tuple(mae.as_role(spoken("x"), role, pay, {}) for role, pay in roles)
+    episodes = tuple(as_role(spoken("x"), role, pay, {}) for role, pay in roles)
     whitened = {}
     for apart in (True, False):
         table = Table([pl.Group(task=asked(), episodes=episodes)], [], {})
@@ -188,7 +189,7 @@ def test_a_step_of_the_built_in_model(context):
     prepare(recipe, ctx)
     group = asyncio.run(replace(recipe.collect, n=1)(ctx, ("k",), pl.Group(task=ctx.bench.tasks.task("train", 0))))
     assert isinstance(ctx.bench.world, Question)
-    assert {e.facts["agent"] for e in group.episodes} == set(mae.ROLES)
+    assert {e.facts["agent"] for e in group.episodes} == set(ROLES)
     assert all(s.policy == "policy" for e in group.episodes for r in e.rows for s in r.segments if s.trained)
 
 

@@ -107,7 +107,7 @@ def test_a_world_s_own_primitive_has_its_name(context):
             return {**super().primitives, "parse_question": "parse_question(about): the world's own"}
 
     roles = TaskRoles(context(), Own(), {}, "x")
-    assert set(roles.told) == set(CO_PLANNERS) - {"parse_question"}
+    assert set(roles.co_planners) == set(CO_PLANNERS) - {"parse_question"}
     assert [list(parameters_of(text)) for text in CO_PLANNERS.values()] == [
         ["description"], ["description"], ["question"], ["description", "points"],
     ]  # fmt: skip

@@ -344,7 +344,7 @@ def test_a_saved_policy_asks_for_what_it_learned_with(context, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path / "elsewhere")
     say = salesrlagent.load_predictor(tmp_path / "policy")
     study = asyncio.run(program(turns=4, cue=True, embed=str(tmp_path / "own.py:embed")).prepare(context(seed=2)))
-    first, scores = study.talks["test"][0], study.judged["test"].scores[0]
+    first, scores = study.talks["test"][0], study.judge_scores["test"].scores[0]
     kept = json.loads((tmp_path / "predictions.jsonl").read_text().splitlines()[0])
     dicts = [{"role": r, "content": t} for r, t in first.messages]
     assert say(dicts, scores)["probability"] == pytest.approx(kept["probability"], abs=1e-4)

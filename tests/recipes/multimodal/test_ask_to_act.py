@@ -8,6 +8,7 @@ import palaestra as pl
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.multimodal import ask_to_act
+from palaestra.recipes.multimodal.ask_to_act.people import ModelKnower, ModelQuestionJudge
 from palaestra.toys.lookalikes import LookalikeTasks
 from palaestra.types import Episode, Reward
 
@@ -89,7 +90,7 @@ class Chat:
 
 def test_a_model_user_knows_what_is_meant_and_hears_the_talk():
     ctx = Chat("<think>cup 2</think>It is red.", "  ")
-    user = ask_to_act.ModelKnower(ctx, "source")
+    user = ModelKnower(ctx, "source")
     said = asyncio.run(user(room_task(), (("ask size", "small"),), "ask colour", ("k",)))
     assert said == "It is red."
     (system, *talk) = ctx.asked[0]
@@ -101,7 +102,7 @@ def test_a_model_user_knows_what_is_meant_and_hears_the_talk():
 
 def test_a_judge_says_yes_or_no():
     ctx = Chat("YES", "no.", "perhaps")
-    judge = ask_to_act.ModelQuestionJudge(ctx, "source")
+    judge = ModelQuestionJudge(ctx, "source")
     ask = lambda: asyncio.run(judge(room_task(), (), "ask colour", "xyzzy", ("k",)))
     assert [ask(), ask()] == [True, False]
     assert "means this object: cup 2" in ctx.asked[0][0][1] and "xyzzy" not in ctx.asked[0][0][1]

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 from palaestra.explanation.method import explain
-from palaestra.objective.policy import KL, Clipped
+from palaestra.objective.policy import Clipped
+from palaestra.objective.terms import KL
 from palaestra.recipes.objectives import apo
 from palaestra.values import vary
 

@@ -9,7 +9,8 @@ import torch
 from palaestra.credit.links import chain
 from palaestra.credit.turns import Blend
 from palaestra.explanation.method import explain
-from palaestra.objective.policy import KL, Reinforce
+from palaestra.objective.policy import Reinforce
+from palaestra.objective.terms import KL
 from palaestra.recipes.objectives import agro, asymre, rec, rover, stratified_grpo, tba
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
 from palaestra.schedule import resolve

@@ -6,7 +6,8 @@ import pytest
 from palaestra.credit.links import Center, chain
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
-from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce
+from palaestra.objective.policy import Clipped, Imitation, Reinforce
+from palaestra.objective.terms import KL
 from palaestra.recipes.objectives import asymre, rec
 from palaestra.values import vary
 

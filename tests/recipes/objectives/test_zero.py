@@ -39,6 +39,7 @@ def one_step(method, given, context):
     return asyncio.run(step(recipe, ctx, state))[1]
 
 
+@pytest.mark.by_row
 @pytest.mark.parametrize(("method", "name"), [c for c in CASES if c not in REFUSED])
 def test_zero_is_off(method, name, context):
     metrics = one_step(method, {name: "0"}, context)

@@ -7,13 +7,13 @@ import numpy as np
 import palaestra as pl
 import pytest
 import torch
+from palaestra.claims.overoptimisation import Overoptimisation
 from palaestra.claims.preference.mio import EXPERIMENT
 from palaestra.explanation.method import explain
 from palaestra.models.load import trainable_copy
 from palaestra.recipes.base import dpo
 from palaestra.recipes.preference import mio
 from palaestra.run.driver import prepare
-from palaestra.run.overoptimisation import Overoptimisation
 from palaestra.step import start, step
 from palaestra.types import Reward
 from palaestra.values import override, vary

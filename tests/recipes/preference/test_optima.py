@@ -7,6 +7,7 @@ import numpy as np
 import palaestra as pl
 import pytest
 from palaestra.recipes.preference import optima
+from palaestra.recipes.preference.optima.trees import MessageTree, facts_of, softmax, worst_nll
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 
 
@@ -43,8 +44,8 @@ def test_the_worst_message_counts():
     """Means of 1.5 over the first message, 4 over the second, 5 over the third; prompts do not count."""
     e = dialogue("ab", "c", "de")
     logps = [np.array([-9.0, -1.0, -2.0, -5.0, -5.0]), np.array([-9.0, -4.0])]
-    assert optima.worst_nll(e, logps) == 5.0
-    assert optima.worst_nll(Episode(), []) == 0
+    assert worst_nll(e, logps) == 5.0
+    assert worst_nll(Episode(), []) == 0
 
 
 def test_the_best_dialogue_is_imitated():
@@ -65,11 +66,11 @@ def test_the_best_dialogue_is_imitated():
 
 
 def test_node_choice_reference_values():
-    assert optima.softmax(np.array([0.8, 0.5, -0.2])) == pytest.approx([0.474226, 0.351316, 0.174458], abs=1e-6)
+    assert softmax(np.array([0.8, 0.5, -0.2])) == pytest.approx([0.474226, 0.351316, 0.174458], abs=1e-6)
 
 
 def grown(*dialogues):
-    tree = optima.MessageTree()
+    tree = MessageTree()
     for i, texts in enumerate(dialogues):
         tree.add(i, dialogue(*texts))
     return tree
@@ -89,7 +90,7 @@ def test_messages_with_different_answers_are_two_nodes():
     said = "I have added both: <answer>1{}</answer>"
     tree = grown([said.format(2)], [said.format(3)], [said.format(2).replace("both", "Both")])
     assert tree.paths == {0: (1,), 1: (2,), 2: (1,)}
-    tree = optima.MessageTree(pl.worlds.Dialogue(plain=True).read)
+    tree = MessageTree(pl.worlds.Dialogue(plain=True).read)
     for i, text in enumerate(["4+7 mod 10, 12 mod 10\n= 1", "4+7 mod 10, 12 mod 10\n= 2"]):
         tree.add(i, dialogue(text))
     assert tree.paths == {0: (1,), 1: (2,)}
@@ -131,7 +132,7 @@ def pairs_of(*dialogues, **given):
     tree = grown(*(texts for texts, _ in dialogues))
     totals = [total for _, total in dialogues]
     episodes = tuple(
-        dialogue(*texts, paid=total, **optima.facts_of(tree, i, totals)) for i, (texts, total) in enumerate(dialogues)
+        dialogue(*texts, paid=total, **facts_of(tree, i, totals)) for i, (texts, total) in enumerate(dialogues)
     )
     signals = [[[{} for _ in e.rows] for e in episodes]]
     group = Group(task=Task(id="t"), episodes=episodes)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from palaestra.claims.rewards import soft_verifier as soft_verifier_claim
-from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.pool import Shuffled
 from palaestra.curriculum.respelled import Respelled
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain

@@ -104,3 +104,14 @@ def test_a_limit_of_turns_cuts_longer_episodes(context):
         cut = [e for e in group.episodes if e.status == "truncated:turns"]
         assert all(e.total == 0 and n == (turns or 6) for e, n in zip(group.episodes, lengths, strict=True) if e in cut)
     assert asearcher.build().schedule.lag == 4 and asearcher.build(lag=0).schedule.lag == 0
+
+
+def test_the_share_of_calls_that_open_is_told_and_pays_nothing():
+    def told(**facts):
+        e = Episode(reward=Reward(total=0.5, parts={"f1": 0.5}), status="finished", facts=facts)
+        group = Group(task=Task(id="t", answer="x"), episodes=(e,))
+        return asyncio.run(asearcher.CountOpens()(None, ("k",), group)).episodes[0].reward
+
+    assert told(opens=2, tool_calls=5) == Reward(total=0.5, parts={"f1": 0.5, "opens": 0.4})
+    assert told(opens=0, tool_calls=3).parts["opens"] == 0 == told(opens=0, tool_calls=0).parts["opens"]
+    assert "opens" not in told(tool_calls=3).parts, "a search whose pages cannot be opened"

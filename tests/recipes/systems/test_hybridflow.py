@@ -17,7 +17,7 @@ from palaestra.planning.plan import CallOption, ModelCall, Parallelism, best_pla
 from palaestra.planning.resharding import TensorLayout
 from palaestra.recipes.systems import hybridflow
 from palaestra.recipes.systems.hybridflow import best_placements
-from palaestra.recipes.systems.hybridflow.safe import CRITIC, SafeAdvantage, TooLong, WithCost
+from palaestra.recipes.systems.hybridflow.safe import CRITIC, LongAnswer, SafeAdvantage, WithCost
 from palaestra.scale.local_ranks import run_ranks
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Episode, Group, Row, Segment, Task
@@ -168,7 +168,7 @@ def test_what_costs_little_lowers_the_multiplier_and_a_kl_is_shared():
 def test_costs_are_parts_and_faults_are_none(context):
     said = [episode_saying(t) for t in ("12", "a long answer that says nothing")]
     group = Group(task=Task(id="t"), episodes=tuple(replace(e, reward=pl.Reward(total=0.5)) for e in said))
-    made = asyncio.run(WithCost(TooLong(16))(context("chain"), ("k",), group)).episodes
+    made = asyncio.run(WithCost(LongAnswer(16))(context("chain"), ("k",), group)).episodes
     assert [(e.reward.total, e.reward.parts["cost"]) for e in made] == [(0.5, 0.0), (0.5, 1.0)]
 
     async def broken(ctx, group):
@@ -201,4 +201,4 @@ def test_an_algorithm_or_cost_without_a_place_is_refused():
     with pytest.raises(UserError, match="ppo, remax, grpo, safe-rlhf"):
         hybridflow.build(algorithm="dpo")
     with pytest.raises(UserError, match="safe-rlhf alone"):
-        hybridflow.build(cost=TooLong())
+        hybridflow.build(cost=LongAnswer())

@@ -34,14 +34,37 @@ def test_both_seats_play_and_the_winner_is_paid(episode):
 
 @pytest.mark.parametrize(
     "name", ["tic_tac_toe", "kuhn_poker", "leduc_poker", "hex(board_size=3)", "pig(winscore=8)", "matrix_rps", "blackjack",
+             "negotiation", "bargaining", "trade_comm",
              "tic_tac_toe(against=random)", "kuhn_poker(against=random)", "tic_tac_toe(against=mcts,simulations=4)"],
 )  # fmt: skip
 def test_the_same_seed_is_the_same_episode_from_every_state(repeats, name):
     if "mcts" in name:
         pytest.importorskip("scipy")
+    world = world_by_name(f"spiel:{name}")
+
+    def choose(frame):
+        ways = world.legal(frame.state)
+        return ways[int(rng_of((text(frame), frame.state.turns)).integers(len(ways)))]
+
     for index in range(4):
-        frames = repeats(lambda: world_by_name(f"spiel:{name}"), [at_random()] * 30, index)
+        frames = repeats(lambda: world_by_name(f"spiel:{name}"), [choose] * 60, index)
         assert not frames[-1].asks and frames[-1].facts["illegal"] == 0
+
+
+def test_a_game_that_draws_itself_is_drawn_by_the_seed_of_the_episode(episode):
+    """negotiation holds a generator of its own: played anew, it was another game in the middle of an episode."""
+    world = SpielWorld("negotiation")
+    starts = {seed: str(world.deal(seed)) for seed in range(4)}
+    for seed in starts:
+        state = world.deal(seed)
+        state.apply_action(state.legal_actions()[0])
+        starts[seed] = str(state)
+    assert len(set(starts.values())) == 4
+    again = world.deal(2)
+    again.apply_action(again.legal_actions()[0])
+    assert str(again) == starts[2]
+    fixed = SpielWorld("negotiation", settings=(("rng_seed", 7),))
+    assert fixed.deal(1).get_game() == fixed.deal(2).get_game()
 
 
 def test_sums_are_zero_and_chance_follows_the_seed(episode):

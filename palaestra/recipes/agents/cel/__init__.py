@@ -108,8 +108,8 @@ def show_knowledge(task: pl.Task, known: WorldTexts) -> pl.Task:
     if not known.text or not task.prompt:
         return task
     first, *rest = task.prompt
-    told = replace(first, content=f"{known.text}\n{first.content}")
-    return replace(task, prompt=(told, *rest))
+    message = replace(first, content=f"{known.text}\n{first.content}")
+    return replace(task, prompt=(message, *rest))
 
 
 @pl.declare(columns=(("known", object, "what was written of the world before the episode"),))
@@ -121,8 +121,8 @@ class PutKnowledge:
 
     def __call__(self, task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> pl.Task:
         known = known_of(notes)
-        shown = self.show(task, known)
-        return replace(shown, meta={**task.meta, "known": known})
+        informed = self.show(task, known)
+        return replace(informed, meta={**task.meta, "known": known})
 
 
 @pl.declare(columns=(("learned", object, "what was written of the world after the episode"),))
@@ -174,8 +174,8 @@ class Informed:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         known: WorldTexts = group.task.meta.get("known", WorldTexts())
-        told = [self.acting, "" if group.task.prompt else known.text]
-        text = "\n".join(filter(None, told))
+        instructions = [self.acting, "" if group.task.prompt else known.text]
+        text = "\n".join(filter(None, instructions))
         if not text:
             return await self.link(ctx, key, group)
         world = TextAbove(ctx.bench.world, text, thinks=bool(self.acting))

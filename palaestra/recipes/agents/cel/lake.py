@@ -28,9 +28,11 @@ class WriteMoves:
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, episode: pl.Episode, known: WorldTexts
     ) -> WorldTexts:
         rules = read_rules(known.rules)
-        for before, said, after in episode.facts.get("steps", ()):
-            if (found := direction(before, after)) is not None:
-                rules = {d: name for d, name in rules.items() if name != said} | {found: said}
+        for before, action, after in episode.facts.get("steps", ()):
+            if (moved_to := direction(before, after)) is not None:
+                rules = {d: name for d, name in rules.items() if name != action} | {
+                    moved_to: action
+                }
         written = " ".join(f"{d}{rules[d]}" for d in DIRECTIONS if d in rules)
         aim, result = episode.facts.get("thing", ""), episode.facts.get("result", "")
         if result == "lost":
@@ -45,8 +47,8 @@ def read_rules(text: str) -> dict[str, str]:
 
 def read_aim(text: str) -> str:
     """The thing that a playbook says to go to; "" = none."""
-    found = AIM.search(text)
-    return found[1] if found else ""
+    aim = AIM.search(text)
+    return aim[1] if aim else ""
 
 
 def direction(before: str, after: str) -> str | None:
@@ -66,5 +68,5 @@ def rule_quality(rules: str, steps: Sequence[tuple[str, str, str]]) -> float | N
     did.
     """
     means = {name: d for d, name in read_rules(rules).items()}
-    moves = [(said, d) for a, said, b in steps if (d := direction(a, b)) is not None]
-    return sum(means.get(said) == d for said, d in moves) / len(moves) if moves else None
+    moves = [(action, d) for a, action, b in steps if (d := direction(a, b)) is not None]
+    return sum(means.get(action) == d for action, d in moves) / len(moves) if moves else None

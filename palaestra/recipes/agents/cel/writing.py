@@ -20,8 +20,8 @@ class WorldTexts:
     @property
     def text(self) -> str:
         """As it is shown; nothing of what is empty."""
-        shown = [f"{RULES}{self.rules}"] if self.rules else []
-        return "\n".join([*shown, *([f"{PLAYBOOK}{self.playbook}"] if self.playbook else [])])
+        sections = [f"{RULES}{self.rules}"] if self.rules else []
+        return "\n".join([*sections, *([f"{PLAYBOOK}{self.playbook}"] if self.playbook else [])])
 
 
 class Writer(Protocol):
@@ -47,14 +47,14 @@ class WriteByModel:
     async def __call__(
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, episode: pl.Episode, known: WorldTexts
     ) -> WorldTexts:
-        told = "".join(s.text for row in episode.rows for s in row.segments)
+        transcript = "".join(s.text for row in episode.rows for s in row.segments)
         on_lake = "thing" in episode.facts
-        asked = RULES_ASKED.format(rules=known.rules, episode=told)
+        asked = RULES_ASKED.format(rules=known.rules, episode=transcript)
         rules, long = await self._ask(ctx, asked, LAKE_RULES if on_lake else ".")
         asked = PLAYBOOK_ASKED.format(
             rules=rules,
             playbook=known.playbook,
-            episode=told,
+            episode=transcript,
             outcome="won" if episode.solved else "lost",
         )
         playbook, longer = await self._ask(ctx, asked, LAKE_PLAYBOOK if on_lake else ".")
@@ -62,8 +62,8 @@ class WriteByModel:
 
     async def _ask(self, ctx: pl.Context, text: str, form: str) -> tuple[str, bool]:
         """What the model writes, and whether it was cut."""
-        told = f"{text}{form} Write at most {self.limit} characters."
-        message = pl.Message(role="user", content=told)
+        question = f"{text}{form} Write at most {self.limit} characters."
+        message = pl.Message(role="user", content=question)
         reply = await ctx.client(self.source).chat(pl.ChatRequest(messages=(message,)))
         written = " ".join(reply.text.split())
         return written[-self.limit :], len(written) > self.limit

@@ -149,8 +149,10 @@ class ThematicAnalysis:
             "calls": team.calls,
         }
         if human:
-            for name, found in (("unreviewed", first), ("reviewed", themes)):
-                metrics |= {f"{name}/{k}": x for k, x in (await team.compare(found, human)).items()}
+            for name, own_themes in (("unreviewed", first), ("reviewed", themes)):
+                metrics |= {
+                    f"{name}/{k}": x for k, x in (await team.compare(own_themes, human)).items()
+                }
         ctx.log({k: x for k, x in metrics.items() if x is not None})
         self._keep(ctx, transcripts, codes, themes, team.asked_twice)
         return metrics
@@ -264,11 +266,11 @@ class AgentTeam:
             seed=again,
         )
         try:
-            said = await self.ctx.ask(source or pl.LocalModel(), request, seed=again)
+            reply = await self.ctx.ask(source or pl.LocalModel(), request, seed=again)
         except pl.Fault as fault:
             self.failed[fault.cause] += 1
             return ""
-        return pl.judges.reply_after_thinking(said)
+        return pl.judges.reply_after_thinking(reply)
 
     def told(self) -> str:
         """What went wrong on the way, in a line; "" = nothing."""
@@ -292,8 +294,8 @@ class AgentTeam:
         identity, prompts = self.program.identities[coder], self.program.prompts
         written = list[tuple[int, str, tuple[Quote, ...]]]()
         for lines in self.chunks(transcript, identity):
-            shown = "\n".join(f"{i} {pl.judges.defuse(text)}" for i, text in lines.items())
-            asked = prompts.code.format(identity=identity, lines=shown, caution=pl.judges.CAUTION)
+            listing = "\n".join(f"{i} {pl.judges.defuse(text)}" for i, text in lines.items())
+            asked = prompts.code.format(identity=identity, lines=listing, caution=pl.judges.CAUTION)
             reading = read_codes(await self.ask(self.program.coder, asked), lines)
             self.given, self.true = self.given + reading.given, self.true + reading.true
             written += [(coder, label, tuple((t, i) for i in ids)) for label, ids in reading.codes]
@@ -326,11 +328,11 @@ class AgentTeam:
         program, themes = self.program, list[Theme]()
         for start in range(0, len(codes), program.batch):
             part = codes[start : start + program.batch]
-            shown = "\n".join(
+            listing = "\n".join(
                 f"c{i + 1} {pl.judges.defuse(c.label)} ({len(c.coders)})"
                 for i, c in enumerate(part)
             )
-            asked = program.prompts.theme.format(codes=shown, caution=pl.judges.CAUTION)
+            asked = program.prompts.theme.format(codes=listing, caution=pl.judges.CAUTION)
             reply = await self.ask(program.theme, asked)
             if program.pairs:
                 second = await self.ask(program.theme, asked, again=1)
@@ -350,9 +352,9 @@ class AgentTeam:
         for _ in range(program.rounds):
             scores = list[int]()
             for criterion in program.criteria:
-                shown = "\n".join(self.lines_of(now, codes, transcripts))
+                listing = "\n".join(self.lines_of(now, codes, transcripts))
                 asked = program.prompts.review.format(
-                    criterion=criterion, themes=shown, caution=pl.judges.CAUTION
+                    criterion=criterion, themes=listing, caution=pl.judges.CAUTION
                 )
                 reply = await self.ask(program.feedback, asked)
                 score = read_score(reply)
@@ -372,8 +374,8 @@ class AgentTeam:
         for at, t in zip(count(1), themes, strict=False):
             defined = f" ({pl.judges.defuse(t.definition)})" if t.definition else ""
             labels = ", ".join(f"c{c + 1} {pl.judges.defuse(codes[c].label)}" for c in t.codes)
-            shown = f": {labels}" if self.program.prompts.labels else ""
-            lines.append(f"t{at} {pl.judges.defuse(t.name)}{defined}{shown}")
+            label_text = f": {labels}" if self.program.prompts.labels else ""
+            lines.append(f"t{at} {pl.judges.defuse(t.name)}{defined}{label_text}")
             quotes = dict.fromkeys(q for c in t.codes for q in codes[c].quotes)
             lines += [
                 f"  {pl.judges.defuse(transcripts[n].lines[i])}"
@@ -400,7 +402,7 @@ class AgentTeam:
         if self.program.matcher is not None:
             a, b = map(pl.judges.defuse, (ours, theirs))
             asked = self.program.prompts.same.format(a=a, b=b, caution=pl.judges.CAUTION)
-            said = await self.ask(self.program.matcher, asked)
-            return float(said.strip(" *\"'`").lower().startswith("yes"))
+            reply = await self.ask(self.program.matcher, asked)
+            return float(reply.strip(" *\"'`").lower().startswith("yes"))
         whole = text_similarity(ours, theirs) if theme.definition and definition else 0.0
         return max(whole, text_similarity(theme.name, name))

@@ -122,15 +122,15 @@ def read_codes(reply: str, lines: Mapping[str, str]) -> CodeReading:
     reading, known = CodeReading(), {i: plain(text) for i, text in lines.items()}
     for line in reply.splitlines():
         first = LINE_ID.search(line)
-        bare, said = BARE_IDS.search(line), SAID.findall(line)
+        bare, quotes = BARE_IDS.search(line), SAID.findall(line)
         if first:
             label, ids = line[: first.start()], line_ids(line)
             label = label if label_of(label) else LINE_ID.sub("", LINE_RANGE.sub("", line))
         elif bare:
             label, ids = line[: bare.start()], [f"q{n}" for n in re.findall(r"\d+", bare[1])]
-        elif said:
+        elif quotes:
             label = line[: SAID.search(line).start()]  # pyright: ignore[reportOptionalMemberAccess]
-            ids = [next((i for i, x in known.items() if plain(s) in x), "") for s in said]
+            ids = [next((i for i, x in known.items() if plain(s) in x), "") for s in quotes]
         else:
             continue
         true = [i for i in ids if i in lines]

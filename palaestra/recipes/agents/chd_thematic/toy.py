@@ -80,9 +80,9 @@ def draw_agent(rng: np.random.Generator) -> tuple[str, str]:
         some = [str(x) for x in rng.permutation(PLANTED)[: int(rng.integers(1, 4))]]
         chosen = [*some, ELSE] if rng.random() < 0.6 else some
         labels = [(t, x) for t in chosen for x in ((t,) if t == ELSE else (t, SPOKEN[t][0]))]
-        shown = [labels[int(i)] for i in rng.permutation(len(labels))][:BATCH]
-        codes = "\n".join(f"c{i + 1} {x} ({rng.integers(1, 3)})" for i, (_, x) in enumerate(shown))
-        reply = "\n".join(f"c{i + 1} {t}" for i, (t, _) in enumerate(shown))
+        batch = [labels[int(i)] for i in rng.permutation(len(labels))][:BATCH]
+        codes = "\n".join(f"c{i + 1} {x} ({rng.integers(1, 3)})" for i, (_, x) in enumerate(batch))
+        reply = "\n".join(f"c{i + 1} {t}" for i, (t, _) in enumerate(batch))
         return PROMPTS.theme.format(codes=codes), reply
     some = [str(x) for x in rng.permutation(PLANTED)[: int(rng.integers(1, 7))]]
     beside = [ELSE] if rng.random() < 0.75 else []

@@ -185,8 +185,8 @@ class MetaPrompt:
         while len(drafts) < self.rounds and drafts[-1].loss > self.threshold:
             last = drafts[-1]
             if advised and self.advice != "none":
-                said = await clerk.advise(task, last, h)
-                advice = (*advice, said) if said not in advice else advice
+                comment = await clerk.advise(task, last, h)
+                advice = (*advice, comment) if comment not in advice else advice
             made = await self._draft(ctx, clerk, (i, len(drafts)), task, h, advice, last.traits)
             if made is None:
                 break
@@ -254,31 +254,31 @@ class MetaPrompt:
         whole: Sequence[tuple[pl.Task, list[TraitDraft], list[TraitDraft]]],
     ) -> dict[str, Any]:
         """Distances to held-out rows' own edited texts, and what the second judge measures."""
-        told: dict[str, Any] = {"edit_loss": None, "audit": None}
+        audit: dict[str, Any] = {"edit_loss": None, "audit": None}
         own = [(t, a, text) for t, a, _ in whole if (text := edited_text(t))]
         if own:
             v = await asyncio.gather(*(clerk.measure(t, text) for t, _, text in own))
             pairs = [(a, x) for (_, a, _), x in zip(own, v, strict=True) if x is not None]
             if pairs:
-                told["edit_loss"] = {
+                audit["edit_loss"] = {
                     "first": mean([trait_loss(a[0].traits, x) for a, x in pairs]),
                     "kept": mean([trait_loss(best_of(a).traits, x) for a, x in pairs]),
                 }
         if self.judge is None and self.auditor is None:
-            return told
+            return audit
         if self.auditor is None and self.traits != TRAITS:
-            return told  # the rules know four traits alone
+            return audit  # the rules know four traits alone
         auditor = TraitClerk(self, ctx, self.auditor)
         g = await self._expectation(ctx, auditor)
         ends = [(t, d.text) for t, a, _ in whole for d in (a[0], best_of(a))]
         v = await asyncio.gather(*(auditor.measure(t, x) for t, x in ends))
         both = [(x, y) for x, y in zip(v[::2], v[1::2], strict=True) if x and y]
         if both:
-            told["audit"] = {
+            audit["audit"] = {
                 "first": mean([trait_loss(x, g) for x, _ in both]),
                 "kept": mean([trait_loss(y, g) for _, y in both]),
             }
-        return told
+        return audit
 
     def summary(
         self,
@@ -376,8 +376,8 @@ class TraitClerk:
             text=pl.judges.defuse(draft.text),
             off=rule_advice(off, "- {trait}: {value}, expected {expected}"),
         )
-        said = await self.ctx.ask(self.judge, asked)
-        return pl.judges.reply_after_thinking(said)[:LONGEST].strip() or by_rules
+        reply = await self.ctx.ask(self.judge, asked)
+        return pl.judges.reply_after_thinking(reply)[:LONGEST].strip() or by_rules
 
 
 def edited_text(task: pl.Task) -> str:

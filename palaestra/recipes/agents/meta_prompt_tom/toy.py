@@ -19,10 +19,10 @@ def match_text(points: Sequence[str], advice: Sequence[str], wrong: str) -> str:
     """What is written of the points of a match: the first two, one that nobody made, and the first one
     again; with advice all of them, none that is wrong, and nothing twice.
     """
-    told = list(points) if "+relevance" in advice else list(points[:2])
-    told += [] if "+factualness" in advice else [wrong]
-    told += [] if "+non-repetition" in advice else [points[0]]
-    return "\n".join(f"set {x}" for x in told)
+    lines = list(points) if "+relevance" in advice else list(points[:2])
+    lines += [] if "+factualness" in advice else [wrong]
+    lines += [] if "+non-repetition" in advice else [points[0]]
+    return "\n".join(f"set {x}" for x in lines)
 
 
 @pl.stage

@@ -304,18 +304,22 @@ def read_goals(
     """
     lists, goals = FieldList([f.page for f in forms], np.random.default_rng(0)), list[FormGoal]()
     for where, row in rows:
-        n, said, given = lists.page_of(row, where), row.get("instruction"), row.get("goal")
-        if not isinstance(said, Mapping) or not said or not isinstance(given, Mapping | None):
+        n, instruction, given = lists.page_of(row, where), row.get("instruction"), row.get("goal")
+        if (
+            not isinstance(instruction, Mapping)
+            or not instruction
+            or not isinstance(given, Mapping | None)
+        ):
             raise pl.UserError(
                 f'{where}: an instruction is a record, {{"instruction": {{"from": "Oslo"}}}}'
             )
         page, wanted = forms[n].page, dict[int, str]()
         names = {x.casefold(): f.control for f in forms[n].fields for x in f.names}
-        for name, value in (given or said).items():
+        for name, value in (given or instruction).items():
             i = names.get(str(name).casefold()) if given is None else None
             i = lists.control_of(n, name, where) if i is None else i
             wanted[i] = value_for(page.controls[i], value, where)
-        pairs = tuple((str(k), str(v)) for k, v in said.items())
+        pairs = tuple((str(k), str(v)) for k, v in instruction.items())
         if given is None:  # what is typed is what the form shall hold
             pairs = tuple((k, v) for (k, _), v in zip(pairs, wanted.values(), strict=True))
         goals.append(FormGoal(form=n, pairs=pairs, wanted=wanted))

@@ -94,9 +94,9 @@ class BrowserPage:
         self, seen: Mapping[str, Any], before: Sequence[Any], paid: float = 0.0
     ) -> BrowserState:
         """What is seen; the last page where none is shown any more."""
-        shown = [e for e in seen["dom_elements"] if int(e["ref"]) > 0]
+        elements = [e for e in seen["dom_elements"] if int(e["ref"]) > 0]
         pairs = tuple((str(k), str(v)) for k, v in seen["fields"])
-        return BrowserState(elements=tuple(shown or before), pairs=pairs, paid=paid)
+        return BrowserState(elements=tuple(elements or before), pairs=pairs, paid=paid)
 
     def view(self, state: BrowserState, taken: int = 0) -> PageView:
         elements, pairs = state.elements, state.pairs

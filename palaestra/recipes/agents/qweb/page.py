@@ -287,14 +287,14 @@ class PageBuilder:
         if kind in ("text", "check", "radio", "option") and control < 0:
             kind = "other"
         label = self.label(n) if node.tag in ("input", "textarea", "select") else ""
-        shown = self.shown(n)
+        text = self.shown(n)
         named = (
             attributes.get(a, "") for a in ("name", "id", "placeholder", "title", "aria-label")
         )
         about = self.controls[control].names if control >= 0 and kind in ("radio", "option") else ()
-        words = dict.fromkeys(words_of(" ".join((shown, label, *named, *about))))
+        words = dict.fromkeys(words_of(" ".join((text, label, *named, *about))))
         return FormElement(
-            tag=node.tag, kind=kind, words=tuple(words), text=shown, parent=parent, depth=depth,
+            tag=node.tag, kind=kind, words=tuple(words), text=text, parent=parent, depth=depth,
             control=control, target=own,
         )  # fmt: skip
 

@@ -214,11 +214,11 @@ def api_names(file: str) -> list[str]:
 
 def with_cases(task: pl.Task, cases: Sequence[ScriptCase]) -> pl.Task:
     """The intent behind its cases, the best one next to it."""
-    shown = [
+    examples = [
         (pl.Task(id=c.name, prompt=(pl.Message(role="user", content=c.intent),)), c.script)
         for c in reversed(cases)
     ]
-    return pl.tasks.add_examples(task, shown)
+    return pl.tasks.add_examples(task, examples)
 
 
 @pl.declare(facts=(("cases", tuple, "names of the cases that were shown, the best first"),))
@@ -286,8 +286,8 @@ class ImitateCases:
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task = group.task
         own = {"demonstration": right_script(task), **task.meta}
-        shown = with_cases(replace(task, meta=own), self.bank.shown(ctx, task))
-        made = await pl.Demonstrate()(ctx, key, replace(group, task=shown))
+        with_examples = with_cases(replace(task, meta=own), self.bank.shown(ctx, task))
+        made = await pl.Demonstrate()(ctx, key, replace(group, task=with_examples))
         return replace(made, task=task)
 
 
@@ -316,8 +316,8 @@ def exam_numbers(episodes: Sequence[pl.Episode]) -> dict[str, float]:
     if not rewards:
         return {}
     names = ("calls", "repeated", "invented", "case", "reused")
-    told = {name: sum(r.parts[name] for r in rewards) / len(rewards) for name in names}
-    return {"reward": sum(r.total for r in rewards) / len(rewards), **told}
+    means = {name: sum(r.parts[name] for r in rewards) / len(rewards) for name in names}
+    return {"reward": sum(r.total for r in rewards) / len(rewards), **means}
 
 
 def build(

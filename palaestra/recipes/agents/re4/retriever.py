@@ -185,8 +185,8 @@ class CaseIndex:
             order = [int(i) for i in np.argsort(-score_N, kind="stable")]
         else:
             order = [int(n) for n, _, _ in self.words.search(intent, len(self.cases))]
-        found = (self.cases[i] for i in order if not same_intent(self.cases[i].intent, intent))
-        return [c for c, _ in zip(found, range(k), strict=False)]
+        ranked = (self.cases[i] for i in order if not same_intent(self.cases[i].intent, intent))
+        return [c for c, _ in zip(ranked, range(k), strict=False)]
 
     def usefulness(self, kind: Kind, most: int = 256) -> float:
         """The mean similarity of scripts over the first `most` cases."""

@@ -43,8 +43,8 @@ def python_calls(script: str) -> list[ast.Call] | None:
         tree = ast.parse(script)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
-    return sorted(found, key=lambda n: (n.lineno, n.col_offset))
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    return sorted(calls, key=lambda n: (n.lineno, n.col_offset))
 
 
 def defined_in(script: str) -> list[str]:
@@ -117,7 +117,7 @@ def script_similarity(a: str, b: str, language: Language = "auto") -> float:
 def judge_script(
     reply: str,
     right: str,
-    shown: Sequence[str],
+    case_scripts: Sequence[str],
     known: Iterable[str],
     language: Language = "auto",
     whole: bool = False,
@@ -141,13 +141,13 @@ def judge_script(
     """
     kind = language_of(right, language)
     wanted, names = calls_of(right, kind, whole) or [], Counter(calls_of(right, kind) or [])
-    of_cases = [Counter(calls_of(s, kind) or []) for s in shown]
+    of_cases = [Counter(calls_of(s, kind) or []) for s in case_scripts]
     case = max((call_f1([*c.elements()], [*names.elements()]) for c in of_cases), default=0.0)
     script = script_of(reply)
-    said, said_names = calls_of(script, kind, whole), calls_of(script, kind)
-    told = {"calls": 0.0, "repeated": 0.0, "invented": 0.0, "case": case, "reused": 0.0}
-    if said is None or said_names is None:
-        return {"total": UNREADABLE, **told}
+    calls, said_names = calls_of(script, kind, whole), calls_of(script, kind)
+    numbers = {"calls": 0.0, "repeated": 0.0, "invented": 0.0, "case": case, "reused": 0.0}
+    if calls is None or said_names is None:
+        return {"total": UNREADABLE, **numbers}
     exists = {*known, *names, *(n for c in of_cases for n in c)}
     if kind == "python":
         exists |= {*dir(builtins), *defined_in(script)}
@@ -156,11 +156,11 @@ def judge_script(
     for c in of_cases:
         either |= c
     reused = (Counter(said_names) & names & either).total() / max(1, names.total())
-    f1, extra = call_f1(said, wanted), repeated_share(script, right)
+    f1, extra = call_f1(calls, wanted), repeated_share(script, right)
     total = f1 - repeat * extra - PER_INVENTED * min(MOST_INVENTED, invented)
     return {
         "total": total,
-        **told,
+        **numbers,
         "calls": f1,
         "repeated": extra,
         "invented": invented,

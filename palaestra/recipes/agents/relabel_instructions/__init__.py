@@ -222,11 +222,11 @@ class FollowInstructions(pl.Sample):
             asked = CHECK.format(instruction=text, steps=steps_text(e.facts, self.chars))
             try:
                 with ctx.judging():
-                    said = await ctx.ask(self.relabeller, asked, seed=pl.seed_of(key))
+                    reply = await ctx.ask(self.relabeller, asked, seed=pl.seed_of(key))
             except pl.Fault as fault:
                 facts = {**e.facts, "error": str(fault)}
                 return replace(e, status=f"error:{fault.cause}", reward=None, facts=facts)
-            step = read_step(said)
+            step = read_step(reply)
             at = step if step and step <= len(e.facts["acted"]) else None
         followed = at is not None and at > 0
         reward = pl.Reward(
@@ -271,8 +271,8 @@ class RelabelEpisodes:
             kept, refused = verify(claimed, e.facts)
             own = plain_name(e.facts["instruction"])
             kept = [c for c in kept if plain_name(c.instruction) != own]
-            told = {"relabelled": float(len(kept)), "refused": float(len(refused))}
-            reward = replace(e.reward, parts={**e.reward.parts, **told}, solved=e.solved)
+            counts = {"relabelled": float(len(kept)), "refused": float(len(refused))}
+            reward = replace(e.reward, parts={**e.reward.parts, **counts}, solved=e.solved)
             episodes[i] = replace(e, reward=reward)
             more += [self._relabelled(ctx, e, c) for c in kept]
         return replace(group, episodes=(*episodes, *more))
@@ -285,11 +285,11 @@ class RelabelEpisodes:
             return ""
         if any(e.facts.get("relabelled") for e in valid):
             cut = sum(is_shortened(e.facts, self.chars) for e in played) if self.relabeller else 0
-            told = (
+            note = (
                 f"the relabeller is shown {self.chars} characters of an episode, and of {cut} of {len(played)} what "
                 "was seen is shortened; give chars=N"
             )
-            return told if cut else ""
+            return note if cut else ""
         why = next((e.facts["error"] for e in played if e.facts.get("error")), "")
         if why:
             return f"nothing was relabelled in the first step: {why}"
@@ -306,10 +306,10 @@ class RelabelEpisodes:
         asked = ASK.format(k=self.most, steps=steps_text(e.facts, self.chars))
         try:
             with ctx.judging():
-                said = await ctx.ask(self.relabeller, asked, seed=pl.seed_of(key))
+                reply = await ctx.ask(self.relabeller, asked, seed=pl.seed_of(key))
         except pl.Fault as fault:
             return fault
-        return read_claims(said, self.most)
+        return read_claims(reply, self.most)
 
     def _relabelled(self, ctx: pl.Context, e: pl.Episode, claim: Claim) -> pl.Episode:
         facts = {
@@ -465,11 +465,11 @@ def embedded(
     seen it, so it is shown somebody who tries out actions first.
     """
     made: pl.Recipe = build(instructions=instructions, relabel=relabel, exam=exam, **options)
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowWandering()),
         schedule=pl.Schedule(prompts=16, steps=8),
         optimiser=pl.AdamW(lr=2e-3, warmup=4),
     )
     rl = pl.vary(made, schedule=pl.Schedule(prompts=4, steps=16), optimiser=pl.AdamW(lr=5e-4))
-    return pl.Pipeline(parts={"shown": pl.warm(shown), "rl": pl.Part(rl, model=pl.Output("shown"))})
+    return pl.Pipeline(parts={"shown": pl.warm(sft), "rl": pl.Part(rl, model=pl.Output("shown"))})

@@ -66,8 +66,8 @@ def with_line(messages: Sequence[pl.Message], instruction: str) -> tuple[pl.Mess
     at = max((i for i, m in enumerate(messages) if m.role != "system"), default=None)
     if at is None:
         return (*messages, pl.Message(role="user", content=line.rstrip()))
-    told = replace(messages[at], content=line + messages[at].content)
-    return (*messages[:at], told, *messages[at + 1 :])
+    message = replace(messages[at], content=line + messages[at].content)
+    return (*messages[:at], message, *messages[at + 1 :])
 
 
 @pl.value_class
@@ -129,8 +129,8 @@ class Instructed:
         achieved = (*state.achieved, *((len(state.done), n) for n in fresh))
         state = replace(state, inner=frame.state, achieved=achieved)
         if frame.asks:
-            told = tuple((m.role, m.content) for m in frame.asks[0].say)
-            state = replace(state, said=(*state.said, told))
+            messages = tuple((m.role, m.content) for m in frame.asks[0].say)
+            state = replace(state, said=(*state.said, messages))
         facts = {
             **frame.facts,
             "instruction": state.instruction,
@@ -165,7 +165,11 @@ def cut_rows(rows: Sequence[pl.Row], actions: int) -> tuple[pl.Row, ...]:
 
 
 def relabel_rows(
-    ctx: pl.Context, rows: Sequence[pl.Row], told: Sequence[Told], instruction: str, actions: int
+    ctx: pl.Context,
+    rows: Sequence[pl.Row],
+    messages_by_turn: Sequence[Told],
+    instruction: str,
+    actions: int,
 ) -> tuple[pl.Row, ...]:
     """The rows as if another instruction had been given: the same observations and actions up to one
     of them. The tokens of the actions have no age and no behaviour log-prob, since nobody sampled them behind
@@ -174,7 +178,7 @@ def relabel_rows(
     dialect, made = ctx.engine().dialect, list[pl.Row]()
     for row in cut_rows(rows, actions):
         at = next(i for i, s in enumerate(row.segments) if s.trained or s.replies)
-        say = [pl.Message(role=r, content=c) for r, c in told[row.segments[at].turn]]
+        say = [pl.Message(role=r, content=c) for r, c in messages_by_turn[row.segments[at].turn]]
         turn = row.segments[at].turn
         heard = dialect.extend(
             tuple(with_line(say, instruction)), first=True, closed=False, tools=()

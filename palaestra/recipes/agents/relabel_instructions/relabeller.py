@@ -47,7 +47,7 @@ def steps_text(facts: Mapping[str, Any], chars: int = 6000) -> str:
     """
     steps = step_lines(facts)
     most = observation_room(steps, chars)
-    told = [
+    step_texts = [
         "; ".join(
             (*did, f"saw: {seen[:most].rstrip()} ..." if len(seen) > most else f"saw: {seen}", *won)
         )
@@ -55,16 +55,16 @@ def steps_text(facts: Mapping[str, Any], chars: int = 6000) -> str:
         else "; ".join((*did, *won))
         for did, seen, won in steps
     ]
-    return "\n".join(f"{i}. {text}" for i, text in enumerate(told) if text)
+    return "\n".join(f"{i}. {text}" for i, text in enumerate(step_texts) if text)
 
 
 def step_lines(facts: Mapping[str, Any]) -> list[tuple[list[str], str, list[str]]]:
     """By step: what was done, what was seen behind it, what was achieved by it."""
-    told, acted = facts["told"], facts["acted"]
+    observations, acted = facts["told"], facts["acted"]
     achieved: Achieved = facts["achieved"]
     lines = list[tuple[list[str], str, list[str]]]()
-    for i in range(max(len(told), len(acted) + 1)):
-        seen = " ".join(text for _, text in told[i]) if i < len(told) else ""
+    for i in range(max(len(observations), len(acted) + 1)):
+        seen = " ".join(text for _, text in observations[i]) if i < len(observations) else ""
         did = [f"did: {acted[i - 1]}"] if 0 < i <= len(acted) else []
         won = [f"achieved: {name}" for at, name in achieved if at == i]
         lines.append(
@@ -114,11 +114,11 @@ def read_step(reply: str) -> int | None:
     """The step that a reply names behind its thoughts: its last "step N" or "none", else its last number.
     None where it has neither, says "none", or begins with "no" or "not".
     """
-    said = pl.verifiers.strip_thinking(reply)
-    if re.match(r"\W*(?:no|not)\b", said, re.IGNORECASE):
+    bare = pl.verifiers.strip_thinking(reply)
+    if re.match(r"\W*(?:no|not)\b", bare, re.IGNORECASE):
         return None
-    named = re.findall(r"\bstep\s*\d+|\bnone\b", said, re.IGNORECASE)
-    number = re.search(r"\d+$", (named or re.findall(r"\d+", said) or [""])[-1])
+    named = re.findall(r"\bstep\s*\d+|\bnone\b", bare, re.IGNORECASE)
+    number = re.search(r"\d+$", (named or re.findall(r"\d+", bare) or [""])[-1])
     return int(number[0]) if number else None
 
 

@@ -150,14 +150,16 @@ class JudgementReward:
         if "judgements" not in e.facts:
             raise pl.UserError(
                 "reseek rewards judgements of searches, and this environment has none (the fact "
-                "judgements); give your documents with --docs"
+                "judgements); give your documents with --docs, or a search of yours with --tools FILE.py:search"
             )
-        said, useful = e.facts["judgements"], e.facts["useful"]
-        both = list(zip(said, useful, strict=True))
-        judged = sum(self.gamma**t * self._pay(says, is_so) for t, (says, is_so) in enumerate(both))
+        judgements, useful = e.facts["judgements"], e.facts["useful"]
+        both = list(zip(judgements, useful, strict=True))
+        judgement_pay = sum(
+            self.gamma**t * self._pay(says, is_so) for t, (says, is_so) in enumerate(both)
+        )
         seen = max((*e.facts["coverage"], *e.facts["gains"]), default=0.0)
         parts = {
-            "judged": min(self.cap, judged),
+            "judged": min(self.cap, judgement_pay),
             "utility": self.utility * float(seen),
             "answer": self.gamma ** len(both) * float(bool(e.facts.get("correct"))),
         }
@@ -165,7 +167,7 @@ class JudgementReward:
         parts_told = {
             "judged right": sum(s == u for s, u in both) / len(both) if both else 0.0,
             "accepted junk": sum(s is True for s in junk) / len(junk) if junk else 0.0,
-            "unjudged": float(sum(s is None for s in said)),
+            "unjudged": float(sum(s is None for s in judgements)),
         }
         kinds = (*(() if both else ("judged right",)), *(() if junk else ("accepted junk",)))
         reward = replace(
@@ -222,10 +224,10 @@ class WorkedJudgement:
 
     def _query(self, state: Any) -> str:
         """What is to be searched next; "" = nothing."""
-        meta, found = state.task.meta, {i for ids in state.found for i in ids}
+        meta, retrieved = state.task.meta, {i for ids in state.found for i in ids}
         if "queries" in meta:
             ways = zip(meta.get("gold", ()), meta["queries"], strict=False)
-            return next((q for i, q in ways if i not in found), "")
+            return next((q for i, q in ways if i not in retrieved), "")
         return "" if any(state.useful) else self._first(state)
 
     def _first(self, state: Any) -> str:
@@ -247,7 +249,7 @@ class ShowJudgements:
         if not isinstance(world, pl.worlds.JudgeSearch):
             raise pl.UserError(
                 f"reseek shows searches of documents, and {ctx.bench.name} has none; give your "
-                "documents with --docs"
+                "documents with --docs, or a search of yours with --tools FILE.py:search"
             )
         example = WorkedJudgement(world, self.wrong, self.think, (*key, "wrong"))
         return await pl.Demonstrate()(ctx.with_bench(replace(ctx.bench, world=example)), key, group)
@@ -283,14 +285,14 @@ def build(
     )
     if not warm:
         return learned
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowJudgements(wrong, think)),
         schedule=pl.Schedule(prompts=16, steps=warm),
         optimiser=pl.AdamW(lr=2e-3),
     )
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

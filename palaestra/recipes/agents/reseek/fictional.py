@@ -150,14 +150,15 @@ class FictionalExam:
 
     async def __call__(self, ctx: Any) -> Mapping[str, Any]:
         bench = ctx.bench
-        if not isinstance(bench.world, pl.worlds.Search):
+        index = bench.world.index if isinstance(bench.world, pl.worlds.Search) else None
+        if not isinstance(index, pl.services.BM25):
             raise pl.UserError(
                 f"reseek renames documents, and {bench.name} has none; give yours with --docs, or "
                 "leave `fictional` out"
             )
         numbers = pl.run.chosen_tasks(bench, self.n)
         tasks = [bench.tasks.task("test", i) for i in numbers]
-        docs = bench.world.index.docs
+        docs = index.docs
         words = renaming(
             [text for t in tasks for text in told(t)],
             [g for t in tasks for g in golds_of(t)],
@@ -177,7 +178,7 @@ class FictionalExam:
         if not chosen:
             return {}
         renamed = tuple((i, rename(text, words)) for i, text in docs)
-        world = replace(bench.world, index=replace(bench.world.index, docs=renamed))
+        world = replace(bench.world, index=replace(index, docs=renamed))
         invented_ones = RenamedTasks(bench.tasks, tuple(words.items()), chosen)
         real_ones = RenamedTasks(bench.tasks, numbers=chosen)
         there = {

@@ -199,10 +199,10 @@ def embedded(
     made = assemble(
         WORDING, games=games, tasks=tasks, weight=weight, k=k, steps=steps, lr=lr, **given
     )
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowWriting()),
         schedule=pl.Schedule(prompts=16, steps=40),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
     )
-    return pl.vary(made, begin=shown)
+    return pl.vary(made, begin=sft)

@@ -149,12 +149,12 @@ class KnowledgePlayer(pl.rollout.EnginePlayer):
 
     async def _known(self) -> dict[str, float]:
         """P_know in the state that was reached; {} where the world model cannot be asked."""
-        told = self.describe.format(
+        question = self.describe.format(
             task=said_text(self.world.says[0]),
             history=history_text(self.world.says, self.world.actions, self.characters),
         )
         request = pl.ChatRequest(
-            messages=(pl.Message(role="user", content=told),), max_tokens=self.tokens
+            messages=(pl.Message(role="user", content=question),), max_tokens=self.tokens
         )
         try:
             state = await self.ctx.ask(pl.LocalModel(WORLD), request)

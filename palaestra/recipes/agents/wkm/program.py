@@ -181,29 +181,29 @@ class PlayExperts:
             return game_record(i, *min(good, key=lambda we: len(we[0].actions)))
 
         numbers = training_numbers(ctx, self.games)
-        found = [g for g in await asyncio.gather(*map(one, numbers)) if g is not None]
+        games = [g for g in await asyncio.gather(*map(one, numbers)) if g is not None]
         by = "your trajectories" if given else "the oracle" if oracle else "the model itself"
         ids = [ctx.bench.tasks.task("train", i).id for i in numbers]
         remarks = given.remarks(ids) if given else ""
-        if len(found) < 2:
+        if len(games) < 2:
             raise pl.UserError(
-                f"wkm: {by} solved {len(found)} of {len(numbers)} training tasks, and two are needed to learn from: "
+                f"wkm: {by} solved {len(games)} of {len(numbers)} training tasks, and two are needed to learn from: "
                 f"{remarks + '; ' if remarks else ''}"
                 "give trajectories=FILE.jsonl of solved tasks by their id or prompt, give the environment a "
                 "method oracle(state), or take an easier environment"
             )
-        if len(found) < len(numbers):
-            ctx.say(f"{len(found)} of {len(numbers)} training tasks have an expert game, by {by}")
+        if len(games) < len(numbers):
+            ctx.say(f"{len(games)} of {len(numbers)} training tasks have an expert game, by {by}")
         if remarks:
             ctx.say(f"{self.trajectories}: {remarks}")
-        ctx.log({"experts": len(found)})
+        ctx.log({"experts": len(games)})
         files = {
-            "games": write_rows(ctx.folder / "games.jsonl", found),
+            "games": write_rows(ctx.folder / "games.jsonl", games),
             "conversations": write_rows(
-                ctx.folder / "conversations.jsonl", [conversation(g) for g in found]
+                ctx.folder / "conversations.jsonl", [conversation(g) for g in games]
             ),
         }
-        metrics = {"experts": len(found), "sampled_tokens": ctx.sampled_tokens}
+        metrics = {"experts": len(games), "sampled_tokens": ctx.sampled_tokens}
         return pl.Result(metrics=metrics, artifacts=files)
 
 
@@ -270,12 +270,12 @@ class WriteKnowledge:
             outcome=done,
         )
         turns = range(1, len(game["actions"]))
-        told = await asyncio.gather(
+        texts = await asyncio.gather(
             self._ask(ctx, asked, self.wording.tokens),
             *(self._ask(ctx, self._history(game, t), 128) for t in turns),
         )
-        states = [(t, text) for t, text in zip(turns, told[1:], strict=True) if text]
-        return told[0], states
+        states = [(t, text) for t, text in zip(turns, texts[1:], strict=True) if text]
+        return texts[0], states
 
     def _history(self, game: Mapping[str, Any], turn: int) -> str:
         before = history_text(
@@ -287,15 +287,15 @@ class WriteKnowledge:
         message = pl.Message(role="user", content=text)
         request = pl.ChatRequest(messages=(message,), max_tokens=tokens)
         try:
-            told = await ctx.ask(self.writer or pl.LocalModel(), request)
+            reply = await ctx.ask(self.writer or pl.LocalModel(), request)
         except pl.Fatal:
             raise
         except pl.Fault:  # its client has counted it
             return ""
-        return " ".join(pl.judges.reply_after_thinking(told).split())
+        return " ".join(pl.judges.reply_after_thinking(reply).split())
 
-    def _lesson(self, asked: str, told: str) -> dict[str, Any]:
-        return {"prompt": asked, "demonstration": told}
+    def _lesson(self, asked: str, reply: str) -> dict[str, Any]:
+        return {"prompt": asked, "demonstration": reply}
 
 
 def task_text(game: Mapping[str, Any]) -> str:
@@ -334,14 +334,14 @@ class PlanExam:
             "task knowledge": {"known": True},
             "task and state knowledge": {"known": True, "guide": guide},
         }
-        found: dict[str, Any] = {}
+        measured: dict[str, Any] = {}
         for name, arm in arms.items():
             games = await asyncio.gather(*(self._game(ctx, i, **arm) for i in numbers))
-            found[name] = measure_games(games)
-        changed = found["task and state knowledge"]["changed"]
+            measured[name] = measure_games(games)
+        changed = measured["task and state knowledge"]["changed"]
         ctx.log({"verbs_changed": changed})
-        ends = found["experienced"]["outcome"], found["task and state knowledge"]["outcome"]
-        metrics = {**found, "verbs_changed": changed, "sampled_tokens": ctx.sampled_tokens}
+        ends = measured["experienced"]["outcome"], measured["task and state knowledge"]["outcome"]
+        metrics = {**measured, "verbs_changed": changed, "sampled_tokens": ctx.sampled_tokens}
         return pl.Result(metrics={**pl.ends.at_ends(*ends), **metrics})
 
     async def _game(

@@ -56,15 +56,15 @@ class ShowWriting:
         game = game_record(index, *await play_game(ctx, key, "train", index, oracle=True))
         turns = len(game["actions"])
         if rng.random() < 0.5:
-            asked, told = self._comparison(game, rng)
+            asked, reply = self._comparison(game, rng)
         else:
             turn = int(rng.integers(1, turns))
             before = {**game, "actions": game["actions"][:turn], "says": game["says"][: turn + 1]}
             text = trajectory_text(before, WORDING.characters)
             asked = WORDING.describe.format(task=task_text(game), history=text)
-            told = state_sentence(game, turn)
+            reply = state_sentence(game, turn)
         prompt = (pl.Message(role="user", content=asked),)
-        episode = pl.recorded_episode(ctx, "policy", prompt, told, 1.0, judged=False)
+        episode = pl.recorded_episode(ctx, "policy", prompt, reply, 1.0, judged=False)
         return pl.Group(task=group.task, episodes=(episode,))
 
     def _comparison(self, game: Mapping[str, Any], rng: Any) -> tuple[str, str]:

@@ -17,7 +17,7 @@ def one_line(text: str) -> str:
 
 def read_trajectories(file: str) -> dict[str, list[str]]:
     """Lists of actions by what names their task. Raises UserError for a row that is none."""
-    found: dict[str, list[str]] = {}
+    trajectories: dict[str, list[str]] = {}
     path = Path(file).expanduser()
     if not path.is_file():
         raise pl.UserError(f"wkm: there is no file {file}; give trajectories=FILE.jsonl")
@@ -35,8 +35,8 @@ def read_trajectories(file: str) -> dict[str, list[str]]:
                 f'{file}:{n}: no trajectory; write {{"task": "its id or prompt", "actions": ["open box", '
                 "...]}"
             )
-        found[one_line(task)] = actions
-    return found
+        trajectories[one_line(task)] = actions
+    return trajectories
 
 
 @dataclass
@@ -64,15 +64,15 @@ class GivenTrajectories:
 
     def remarks(self, ids: Sequence[str]) -> str:
         """Which rows were of no use, where `ids` are those of the tasks that were played; "" = none."""
-        told, total = list[str](), len(self.rows)
+        remarks, total = list[str](), len(self.rows)
         if idle := total - len(self.used):
-            told.append(
+            remarks.append(
                 f"{idle} of {total} rows match none of the {len(ids)} tasks that were played; their ids are "
                 f"like {''.join(ids[:1])!r}, and the prompt or the text that a game begins with will do too"
             )
         if self.short:
             first = min(self.short)[:60]
-            told.append(
+            remarks.append(
                 f"{len(self.short)} of {total} rows end before their game does, such as that of {first!r}"
             )
-        return "; ".join(told)
+        return "; ".join(remarks)

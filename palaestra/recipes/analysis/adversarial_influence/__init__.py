@@ -171,13 +171,13 @@ class AdviserInfluence:
         skills = (log.skill,) * (log.voters - 1) if logged else self.skills
         trust = fits.best if logged else BetaTrust()
         luck = draw_luck(self.n, self.rounds, len(skills), pl.rng_of(ctx.key("luck")))
-        shown = [
+        teams = [
             self._show(ctx, AdvisedTeam(skills, trust, d), luck)
             for d in self.defences
             if fits_with(trust, d)
         ]
         model, asked = await self._ask(ctx, AdvisedTeam(skills, trust), fits, luck)
-        whole = report(shown, fits.errors, model, asked)
+        whole = report(teams, fits.errors, model, asked)
         members = (
             f"as a log of {len(log.decisions)} decisions says: "
             + ("the learned model" if trust is fits.learned else f"Beta, {tell_beta(fits.beta)}")
@@ -190,7 +190,7 @@ class AdviserInfluence:
             "models of trust": f"fitted on {'the log' if logged else f'{LOG} simulated teams whose members waver'}, "
             f"measured on {len(fits.held)} decisions of other teams; Beta {tell_beta(fits.beta)}",
         }
-        if len(shown) < len(self.defences):
+        if len(teams) < len(self.defences):
             protocol["left out"] = "defences that change trust itself: members' own was learned"
         return pl.studies.publish(ctx, replace(whole, question=self.question, protocol=protocol))
 
@@ -249,8 +249,8 @@ class AdviserInfluence:
         plan, planner = self._plan(ctx, team, luck)
         kept = await ctx.once("asked", lambda: self._influence(ctx, team, plan, fits, few))
         played = {name: PlayedRounds(*map(np.array, x)) for name, x in kept["played"].items()}
-        shown = ShownTeam(team.defence, played, f"{planner}, for other members")
-        return shown, {"error": kept["error"]}
+        team_of_model = ShownTeam(team.defence, played, f"{planner}, for other members")
+        return team_of_model, {"error": kept["error"]}
 
     def _influence(
         self, ctx: pl.Context, team: AdvisedTeam, plan: Adviser, fits: TrustFits, luck: TeamLuck

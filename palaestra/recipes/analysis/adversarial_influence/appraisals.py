@@ -73,9 +73,9 @@ def read_log(tasks: Sequence[pl.Task], adviser: str) -> DecisionLog:
                 member = str(t.meta.get("member") or "")
                 at = names.index(member) if member in names else None
                 decisions.append(InfluenceGiven(team, at, weight_V, before))
-            said = [numbers_of(t, "right", names) > 0.5 for t in rows]
-            right_V = said[0]
-            if any((x != right_V).any() for x in said):
+            truths = [numbers_of(t, "right", names) > 0.5 for t in rows]
+            right_V = truths[0]
+            if any((x != right_V).any() for x in truths):
                 raise pl.UserError(
                     f"team {team!r}, round {number:g}: its rows say differently who was right"
                 )
@@ -106,12 +106,12 @@ def numbers_of(task: pl.Task, column: str, names: Sequence[str]) -> np.ndarray:
     if {*map(str, given)} - {*names}:
         raise fault
     try:
-        found = np.array([float(given.get(n) or 0) for n in names])
+        numbers = np.array([float(given.get(n) or 0) for n in names])
     except (TypeError, ValueError):
         raise fault from None
-    if not np.isfinite(found).all() or (found < 0).any():
+    if not np.isfinite(numbers).all() or (numbers < 0).any():
         raise fault
-    return found
+    return numbers
 
 
 def simulated_log(
@@ -139,15 +139,15 @@ def simulated_log(
 def record_of(decisions: Sequence[InfluenceGiven], lam: float, penalty: float) -> VoterRecord:
     """What was known before each decision, under a way of counting."""
     voters = len(decisions[0].weight_V)
-    found, known = list[VoterRecord](), dict[tuple[str, int], VoterRecord]()
+    records, known = list[VoterRecord](), dict[tuple[str, int], VoterRecord]()
     for d in decisions:
         start = first_record(1, voters)
         at = next((n for n in range(len(d.before), 0, -1) if (d.team, n) in known), 0)
         record = known.get((d.team, at), start)
         for n, right_V in enumerate(d.before[at:], at + 1):
             record = known[d.team, n] = add_round(record, right_V[None], lam, penalty)
-        found.append(record)
-    whole = lambda name: np.concatenate([getattr(r, name) for r in found])
+        records.append(record)
+    whole = lambda name: np.concatenate([getattr(r, name) for r in records])
     right_NV, wrong_NV, last_NV = whole("right_NV"), whole("wrong_NV"), whole("last_NV")
     return VoterRecord(right_NV, wrong_NV, whole("a_NV"), whole("b_NV"), last_NV)
 
@@ -347,6 +347,6 @@ class ModelTrust:
                 "gives to each voter cannot be read; asked=0 leaves it out"
             )
         read = lambda logits_NK, _: torch.log_softmax(logits_NK, -1)[:, first]
-        said = [np.asarray(x)[0] for x in pl.models.score_pairs(self.model, pairs, read)]
-        logp_NV = np.array(said)
+        logps = [np.asarray(x)[0] for x in pl.models.score_pairs(self.model, pairs, read)]
+        logp_NV = np.array(logps)
         return shares(np.exp(logp_NV - logp_NV.max(-1, keepdims=True)))

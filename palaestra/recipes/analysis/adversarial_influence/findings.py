@@ -48,7 +48,7 @@ def loss_of_honest(bare: ShownTeam, guarded: ShownTeam) -> pl.stats.Interval:
 
 
 def report(
-    shown: Sequence[ShownTeam],
+    teams: Sequence[ShownTeam],
     errors: Mapping[str, float],
     model: ShownTeam | None,
     asked: Mapping[str, float],
@@ -56,14 +56,14 @@ def report(
     """What a team without a defence, the first, and with each shows; the errors of models of trust; and what
     members that are a language model reach, whose influence differs by `asked`.
     """
-    bare = shown[0]
+    bare = teams[0]
     numbers: dict[str, float | pl.stats.Interval] = {
         **{f"right_{a}": bare.accuracy(a) for a in bare.played},
         "damage": bare.damage,
         "timing": bare.timing,
         **{f"error_{n.replace(' ', '_')}": x for n, x in errors.items()},
-        **{f"damage_{key(s.defence)}": s.damage for s in shown[1:]},
-        **{f"honest_loss_{key(s.defence)}": loss_of_honest(bare, s) for s in shown[1:]},
+        **{f"damage_{key(s.defence)}": s.damage for s in teams[1:]},
+        **{f"honest_loss_{key(s.defence)}": loss_of_honest(bare, s) for s in teams[1:]},
         **(
             {"damage_model": model.damage, "right_model_worst": model.accuracy("worst")}
             if model
@@ -74,12 +74,12 @@ def report(
     return pl.studies.StudyReport(
         study="adversarial-influence",
         question="",
-        findings=tell(shown, errors, model, asked),
+        findings=tell(teams, errors, model, asked),
         numbers=numbers,
         protocol={},
-        tables=[defences_table(shown, model), errors_table(errors, asked)],
+        tables=[defences_table(teams, model), errors_table(errors, asked)],
         charts=[by_round(bare)],
-        items=[item(s, name) for s in shown for name in s.played],
+        items=[item(s, name) for s in teams for name in s.played],
     )
 
 
@@ -87,31 +87,31 @@ def key(defence: Defence) -> str:
     return "".join(c if c.isalnum() else "_" for c in defence.name)
 
 
-def item(shown: ShownTeam, adviser: str) -> dict[str, object]:
+def item(team: ShownTeam, adviser: str) -> dict[str, object]:
     """An arm by round: the chance of a right team answer, how often the adviser is right, and its influence."""
-    p = shown.played[adviser]
+    p = team.played[adviser]
     means = {
         "right": p.score_NT,
         "adviser_right": p.honest_NT,
         "influence": p.weight_NT,
     }
     rounds = {n: [round(float(x), 4) for x in v.mean(0)] for n, v in means.items()}
-    return {"defence": shown.defence.name, "adviser": adviser, **rounds}
+    return {"defence": team.defence.name, "adviser": adviser, **rounds}
 
 
 def tell(
-    shown: Sequence[ShownTeam],
+    teams: Sequence[ShownTeam],
     errors: Mapping[str, float],
     model: ShownTeam | None,
     asked: Mapping[str, float],
 ) -> list[str]:
     """The findings as sentences, the answer first."""
     points = lambda x: pl.studies.tell_interval(x, signed=True)
-    told = lambda s, a: pl.studies.tell_interval(s.accuracy(a))
-    bare = shown[0]
+    accuracy = lambda s, a: pl.studies.tell_interval(s.accuracy(a))
+    bare = teams[0]
     lines = [
-        f"A faulty adviser can move the team from {told(bare, 'honest')} right to {told(bare, 'worst')}: damage "
-        f"{points(bare.damage)}; without an adviser it is {told(bare, 'none')}."
+        f"A faulty adviser can move the team from {accuracy(bare, 'honest')} right to {accuracy(bare, 'worst')}: damage "
+        f"{points(bare.damage)}; without an adviser it is {accuracy(bare, 'none')}."
     ]
     if bare.timing.low > 0:
         lines.append(
@@ -119,7 +119,7 @@ def tell(
         )
     else:
         lines.append("No difference is seen from as many wrong answers at random rounds.")
-    guarded = sorted(shown[1:], key=lambda s: s.damage.mean)
+    guarded = sorted(teams[1:], key=lambda s: s.damage.mean)
     if guarded:
         best = guarded[0]
         parts = [
@@ -142,17 +142,17 @@ def tell(
     )
     if model:
         lines.append(
-            f"A team whose influence the model gives: {told(model, 'honest')} with an honest adviser, "
-            f"{told(model, 'worst')} with the plan against the team above, damage {points(model.damage)}; its weights "
+            f"A team whose influence the model gives: {accuracy(model, 'honest')} with an honest adviser, "
+            f"{accuracy(model, 'worst')} with the plan against the team above, damage {points(model.damage)}; its weights "
             f"differ from those of the log by a mean squared error of {asked['error']:.4f}."
         )
     return lines
 
 
-def defences_table(shown: Sequence[ShownTeam], model: ShownTeam | None) -> pl.studies.StudyTable:
+def defences_table(teams: Sequence[ShownTeam], model: ShownTeam | None) -> pl.studies.StudyTable:
     """Right team answers by adviser, of each team."""
-    bare, rows = shown[0], list[tuple[str, ...]]()
-    named = [(s.defence.name, s) for s in shown] + (
+    bare, rows = teams[0], list[tuple[str, ...]]()
+    named = [(s.defence.name, s) for s in teams] + (
         [("members: the model", model)] if model else []
     )
     for name, s in named:
@@ -163,7 +163,7 @@ def defences_table(shown: Sequence[ShownTeam], model: ShownTeam | None) -> pl.st
                 *(f"{100 * s.accuracy(a).mean:.1f}%" if a in s.played else "" for a in ADVISERS),
                 pl.studies.tell_interval(s.damage, signed=True),
                 pl.studies.tell_interval(loss_of_honest(bare, s), signed=True)
-                if s in shown[1:]
+                if s in teams[1:]
                 else "",
                 f"{100 * (~s.played['worst'].honest_NT).mean():.0f}%",
                 f"{s.played['worst'].rounds_until(IGNORED):.1f}",

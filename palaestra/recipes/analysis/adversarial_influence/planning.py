@@ -120,7 +120,7 @@ def action_values(
     """[N] the expected number of right team answers from here on, if the adviser is wrong, and if it is right."""
     right_OM, p_O = outcomes(tuple(team.skills))
     weight_NV = team.influence(record)
-    found = list[np.ndarray]()
+    totals = list[np.ndarray]()
     for own in (False, True):
         total_N = np.zeros(len(weight_NV))
         for right_M, p in zip(right_OM, p_O, strict=True):
@@ -129,8 +129,8 @@ def action_values(
             total_N += p * team.score_of(weight_NV, said_V)
             if later_K.any():
                 total_N += p * (features(team, team.after(record, right_NV)) @ later_K)
-        found.append(total_N)
-    return found[0], found[1]
+        totals.append(total_N)
+    return totals[0], totals[1]
 
 
 def plan_fitted(

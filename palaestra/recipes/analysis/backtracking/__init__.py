@@ -222,20 +222,22 @@ class Backtracking:
         tasks, size = ctx.bench.tasks, ctx.bench.tasks.size
         numbers = range(min(self.traces, size) if size is not None else self.traces)
         most = max(*self.backs, self.shuffled)
-        found = {
+        searches = {
             i: search_of(task, most, pl.rng_of(ctx.key("search", i)))
             for i in numbers
             for task in [tasks.task("train", i)]
         }
-        if any(not s.steps or (most and not s.branches) for s in found.values()):
+        if any(not s.steps or (most and not s.branches) for s in searches.values()):
             answered = await pl.studies.answers(
                 ctx, "policy", len(numbers), self.tries, temperature=1.0, split="train"
             )
-            found = {i: with_answers(found[i], x) for i, x in zip(numbers, answered, strict=True)}
-        whole = {i: s for i, s in found.items() if s.steps or s.end}
-        if lost := len(found) - len(whole):
+            searches = {
+                i: with_answers(searches[i], x) for i, x in zip(numbers, answered, strict=True)
+            }
+        whole = {i: s for i, s in searches.items() if s.steps or s.end}
+        if lost := len(searches) - len(whole):
             ctx.say(
-                f"{lost} of {len(found)} training problems have no solution to make a trace of, and are left out"
+                f"{lost} of {len(searches)} training problems have no solution to make a trace of, and are left out"
             )
         if len(whole) < 2:
             raise pl.UserError(
@@ -335,8 +337,8 @@ def with_answers(search: SolutionSearch, item: pl.studies.Item) -> SolutionSearc
 async def solves(ctx: pl.Context, number: int, text: str) -> bool:
     """Whether a text is a right answer to a training problem."""
     task = ctx.bench.tasks.task("train", number)
-    said = replace(pl.Demonstrate().episode(ctx, task, text, ()), reward=None)
-    group = await pl.Score()(ctx, ctx.key("form", number), pl.Group(task=task, episodes=(said,)))
+    episode = replace(pl.Demonstrate().episode(ctx, task, text, ()), reward=None)
+    group = await pl.Score()(ctx, ctx.key("form", number), pl.Group(task=task, episodes=(episode,)))
     return any(e.solved for e in group.valid)
 
 

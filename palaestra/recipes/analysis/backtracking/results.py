@@ -136,11 +136,11 @@ def tell(
         worse = [b for b in backs if b and over[f"back-{b}"].high < 0]
         first += f", and {' and '.join(map(str, worse))} are worse" if worse else ""
     lines = [f"{first}. Right after RL: {means}."]
-    said = ", ".join(
+    back_steps = ", ".join(
         f"{a.back_steps(form, after=False):.1f} and {a.back_steps(form):.1f} with {b}"
         for b, a in backs.items()
     )
-    lines.append(f"Back-steps in an answer before and after RL: {said}.")
+    lines.append(f"Back-steps in an answer before and after RL: {back_steps}.")
     for name, arm in by.items():
         real = by.get(f"back-{arm.trace.back_steps}")
         if name.startswith("shuffled") and real is not None:

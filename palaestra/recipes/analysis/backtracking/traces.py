@@ -146,18 +146,18 @@ def countdown(
     """Steps that combine all numbers to the target, and random ones that end at another value."""
     target = Fraction(whole(task.meta.get("target", task.answer), task))
     start: list[Term] = [(Fraction(x), str(x), "") for x in numbers]
-    found = solve(start, target, rng)
-    if not found:
+    solution = solve(start, target, rng)
+    if not solution:
         return SolutionSearch((), (), "")
     branches = list[WrongBranch]()
     for _ in range(TRIES * most):
-        at = int(rng.integers(len(found)))  # no step is left behind the last one
-        terms = found[at - 1][1] if at else start
+        at = int(rng.integers(len(solution)))  # no step is left behind the last one
+        terms = solution[at - 1][1] if at else start
         wrong, end = wander(terms, rng)
         known = any(b.at == at and b.steps == wrong for b in branches)
         if end != target and not known and len(branches) < most:
             branches.append(WrongBranch(at, wrong))
-    return SolutionSearch([step for step, _ in found], branches, found[-1][1][0][1])
+    return SolutionSearch([step for step, _ in solution], branches, solution[-1][1][0][1])
 
 
 def solve(

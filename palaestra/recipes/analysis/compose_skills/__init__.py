@@ -206,12 +206,12 @@ class ComposeSkills:
 
     def _skills(self) -> list[SkillSet]:
         draw = lambda file: inputs_of(file, self.letters, self.alphabet)
-        found = [skill_set("f", self.functions, STRINGS, draw(self.functions), self.named)]
+        sets = [skill_set("f", self.functions, STRINGS, draw(self.functions), self.named)]
         if self.other.endswith(".py"):
-            found.append(skill_set("g", self.other, {}, draw(self.other), self.named))
+            sets.append(skill_set("g", self.other, {}, draw(self.other), self.named))
         elif self.other != "none":
-            found.append(skill_set("g", self.other, NUMBERS, draw_number, self.named))
-        return found
+            sets.append(skill_set("g", self.other, NUMBERS, draw_number, self.named))
+        return sets
 
     def _data(self, ctx: pl.Context, skills: Sequence[SkillSet]) -> ComposedData:
         """Draws all problems, the held-out ones first, and writes them as files of the study."""
@@ -234,7 +234,7 @@ class ComposeSkills:
                 rng,
             )
         ]
-        shown = draw.take(first, 2, first.names(True), few, rng)
+        pairs = draw.take(first, 2, first.names(True), few, rng)
         deep = draw.take(first, 2, first.names(True), self.drawn, rng)
         training = {
             "rl-1": single[: self.drawn],
@@ -246,7 +246,7 @@ class ComposeSkills:
             raise pl.UserError(
                 "there are no expressions left to train on: give the file more INPUTS, or functions"
             )
-        conversations = [p.conversation(i, self.prompt) for i, p in enumerate([*single, *shown])]
+        conversations = [p.conversation(i, self.prompt) for i, p in enumerate([*single, *pairs])]
         order = rng.permutation(len(conversations)).tolist()
         rows = lambda some: [p.row(i, self.prompt) for i, p in enumerate(some)]
         return ComposedData(

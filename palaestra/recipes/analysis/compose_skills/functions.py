@@ -100,9 +100,9 @@ def skill_set(
     named: bool,
 ) -> SkillSet:
     """The functions of a file or built-in ones, under their own names or under NAME0, NAME1, ..."""
-    found = read_functions(given, alone)
-    called = list(found) if named else [f"{name}{i}" for i in range(len(found))]
-    return SkillSet(name, list(found.values()), called, draw_input)
+    functions = read_functions(given, alone)
+    called = list(functions) if named else [f"{name}{i}" for i in range(len(functions))]
+    return SkillSet(name, list(functions.values()), called, draw_input)
 
 
 def read_functions(given: str, alone: Mapping[str, StringFunction]) -> dict[str, StringFunction]:
@@ -112,20 +112,20 @@ def read_functions(given: str, alone: Mapping[str, StringFunction]) -> dict[str,
         UserError: there are fewer than four, or there is no such name.
     """
     if given.endswith(".py"):
-        found = functions_of_file(given)
+        functions = functions_of_file(given)
     else:
         names = pl.studies.listed(given) or list(alone)
         if unknown := [n for n in names if n not in alone]:
             raise pl.UserError(
                 f"functions={unknown[0]}: name a file, FILE.py, or some of {', '.join(alone)}"
             )
-        found = {n: alone[n] for n in names}
-    if len(found) < 4:
+        functions = {n: alone[n] for n in names}
+    if len(functions) < 4:
         raise pl.UserError(
-            f"functions={given}: {len(found)} functions; two are composed in training and two others in the "
+            f"functions={given}: {len(functions)} functions; two are composed in training and two others in the "
             "test, so bring four or more that take a text and return one"
         )
-    return found
+    return functions
 
 
 def functions_of_file(file: str) -> dict[str, StringFunction]:

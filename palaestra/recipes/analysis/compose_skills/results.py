@@ -136,8 +136,8 @@ def tell(
         if at:
             share = lambda arm, at=at: f"{100 * arm.share(at).mean:.0f}%"
             each = [f"{a.name} {share(a)} ({points(gains[name, a.name])})" for a in arms[1:]]
-            told = "; ".join(each) or "no arm was trained"
-            lines.append(f"{words}, stage 1 solves {share(arms[0])}; {told}.")
+            sentence = "; ".join(each) or "no arm was trained"
+            lines.append(f"{words}, stage 1 solves {share(arms[0])}; {sentence}.")
     lines += tell_claim(
         {a.name: a for a in arms}, {"at depth 2": two, "deeper": deep}, len(arms) - 1
     )

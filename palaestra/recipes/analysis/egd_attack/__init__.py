@@ -272,9 +272,9 @@ class SuffixMeter:
         passed, shaken, sent = dict[str, Any](), dict[str, Any](), dict[str, Any]()
         for kind, some in asked.served.items():
             ends, right = polite(some), arm[kind]
-            said = answers_of(model, some, ends)
+            answers = answers_of(model, some, ends)
             open_ = [not gate.blocks(model, q.text + e) for q, e in zip(some, ends, strict=True)]
-            clear = [not says_code(a, q.code) for a, q in zip(said, some, strict=True)]
+            clear = [not says_code(a, q.code) for a, q in zip(answers, some, strict=True)]
             passed[kind] = [a and b for a, b in zip(right, open_, strict=True)]
             sent[kind] = [a and b for a, b in zip(right, clear, strict=True)]
             shaken[kind] = right_answers(model, some, noise=self.noise, draw=draw)

@@ -91,15 +91,15 @@ def tell(arms: Mapping[str, Arm], passes: int) -> list[str]:
     if not any(broken(none)):
         lines.append("No search broke the model, so defences cannot be compared here.")
         return lines
-    told = [
+    kept_shares = [
         f"{DEFENCES[k]} {tell_interval(refusal(a))}, with {np.mean(a['harmless']):.0%} of harmless questions "
         f"and {np.mean(a['owner']):.0%} of the owner's answered"
         for k, a in arms.items()
         if k != "none"
     ]
-    if told:
+    if kept_shares:
         lines.append(
-            f"Kept with a defence: {'; '.join(told)}. Without one {np.mean(none['harmless']):.0%} of harmless questions "
+            f"Kept with a defence: {'; '.join(kept_shares)}. Without one {np.mean(none['harmless']):.0%} of harmless questions "
             f"and {np.mean(none['owner']):.0%} of the owner's are answered."
         )
     return lines

@@ -152,18 +152,16 @@ def tell(asked: AskedHierarchy) -> list[str]:
 
 
 def tell_prompting(asked: AskedHierarchy) -> str:
-    said = lambda m: ", ".join(
+    shares_text = lambda m: ", ".join(
         f"{100 * asked.share(m, f).mean:.0f}% {FORMS[f]}" for f in asked.forms
     )
     right = asked.answers["policy"].right
     if "base" not in asked.answers:
         more = pl.stats.paired_share_difference(right["direct"], right["levels"])
-        return (
-            f"The model is right {said('policy')}: going through the levels gives {points(more)}."
-        )
+        return f"The model is right {shares_text('policy')}: going through the levels gives {points(more)}."
     gap, left = asked.gap("direct"), asked.gap("levels")
     line = (
-        f"The model is right {said('policy')}; the start {said('base')}. Asked directly the gap is {points(gap)}, "
+        f"The model is right {shares_text('policy')}; the start {shares_text('base')}. Asked directly the gap is {points(gap)}, "
         f"along the levels {points(left)}"
     )
     if asked.recovered is None:
@@ -232,10 +230,10 @@ def prompting_table(asked: AskedHierarchy) -> pl.studies.StudyTable:
 
 
 def by_ancestors(asked: AskedHierarchy) -> dict[int, list[int]]:
-    found = dict[int, list[int]]()
+    questions = dict[int, list[int]]()
     for i, q in sorted(enumerate(asked.questions), key=lambda x: x[1].ancestors):
-        found.setdefault(q.ancestors, []).append(i)
-    return found
+        questions.setdefault(q.ancestors, []).append(i)
+    return questions
 
 
 def path_tables(asked: AskedHierarchy) -> list[pl.studies.StudyTable]:

@@ -57,12 +57,12 @@ def compare_states(a_NLD: np.ndarray, b_NLD: np.ndarray) -> dict[str, list[list[
     without the mean, which is what pairs by chance have.
     """
     a, b = centred(a_NLD), centred(b_NLD)
-    found = {
+    measures = {
         "raw": cosines(a_NLD, b_NLD),
         "centred": cosines(a, b),
         "random": cosines(a, np.roll(b, 1, axis=0)),
     }
-    return {k: x_NL.T.tolist() for k, x_NL in found.items()}
+    return {k: x_NL.T.tolist() for k, x_NL in measures.items()}
 
 
 def alike(models: Mapping[str, Any], ids: Mapping[str, Mapping[Form, Any]]) -> str:

@@ -93,9 +93,9 @@ class AskedQuestions:
         return self.source.check(text, task) if known else pl.tasks.exact_match(text, task)
 
 
-def vote(said: Sequence[int | None]) -> int | None:
+def vote(votes: Sequence[int | None]) -> int | None:
     """The option that most samples choose, of equal ones the first chosen; None where none chooses."""
-    counts = Counter(x for x in said if x is not None)
+    counts = Counter(x for x in votes if x is not None)
     return max(counts, key=lambda x: counts[x]) if counts else None
 
 

@@ -170,13 +170,13 @@ def tell(arms: Mapping[str, DefenceResult]) -> list[str]:
         + (", which cannot be told from none." if gain.low <= 0 else ".")
     )
     before = none.evaded("adaptive", q).mean()
-    told = [
+    changes = [
         f"{DEFENCES[k]} from {before:.0%} to {a.evaded('adaptive', q).mean():.0%}, blocking {a.refused()[0]:.0%} of "
         "harmless questions in plain writing"
         for k, a in arms.items()
         if k != "none"
     ]
-    lines.append(f"Defences change what evades: {'; '.join(told)}.")
+    lines.append(f"Defences change what evades: {'; '.join(changes)}.")
     if unread := [k for k, x in zip(NAMES, read_shares(none), strict=True) if x < 0.5]:
         lines.append(
             f"The helper reads fewer than half of harmless questions in {', '.join(unread)}; in these nothing can evade, "

@@ -123,9 +123,9 @@ class CipherTexts:
                 continue
             if thing != TOPIC and rng.random() < SHARE_OF_ENCODED:
                 text = encoders[str(rng.choice(NAMES))](text)
-            shown = WORDS[thing] if rng.random() < SHARE_OF_ANSWERS else text
+            answer_text = WORDS[thing] if rng.random() < SHARE_OF_ANSWERS else text
             verdict = BLOCK if thing == TOPIC else ALLOW
-            tasks.append(pl.Task(id=f"guard/{i}", prompt=words.guards(shown), answer=verdict))
+            tasks.append(pl.Task(id=f"guard/{i}", prompt=words.guards(answer_text), answer=verdict))
         return tasks, state
 
 

@@ -65,9 +65,9 @@ class VeracityFindings:
 
     def right(self, fit: Mapping[str, Any]) -> list[bool]:
         """Of statements of another domain."""
-        said = np.array(fit["test"]).argmax(1)
+        predicted = np.array(fit["test"]).argmax(1)
         gold = [self.rows.labels[i] for i in fit["rows"]]
-        return [self.rows.classes[a] == b for a, b in zip(said, gold, strict=True)]
+        return [self.rows.classes[a] == b for a, b in zip(predicted, gold, strict=True)]
 
     def moved(self, place: int) -> float:
         """The mean total variation between the probabilities of the model and the start at the model's

@@ -120,9 +120,9 @@ def fit_classes(
                         settings.eta,
                     )
                     out[held] = probe.score([bags[i] for i in held])
-            found = matthews([*positive], [*(out > 0)])
-            if found > best[0]:
-                best = (found, penalty, out)
+            score = matthews([*positive], [*(out > 0)])
+            if score > best[0]:
+                best = (score, penalty, out)
         scores[:, c] = best[2]
         probes.append(fit_class(bags, positive, method, best[1], settings.marked, settings.eta))
     return probes, scores
@@ -198,14 +198,14 @@ def score_layer(
     p_MC, p_NC = np.array(fit["calibration"]), np.array(fit["test"])
     own_M = nonconformity(p_MC)[np.arange(len(p_MC)), [place[y] for y in calibration]]
     kept_NC = conformal_p(own_M, nonconformity(p_NC)) > alpha
-    said = [classes[i] for i in p_NC.argmax(1)]
+    predicted = [classes[i] for i in p_NC.argmax(1)]
     one: list[int] = np.flatnonzero(kept_NC.sum(1) == 1).tolist()
     accepted = [classes[kept_NC[i].argmax()] for i in one]
     share = len(one) / len(test)
     return LayerScore(
-        right=[a == b for a, b in zip(said, test, strict=True)],
+        right=[a == b for a, b in zip(predicted, test, strict=True)],
         sets=[[c for c, k in zip(classes, row, strict=True) if k] for row in kept_NC],
-        mcc=matthews(test, said),
+        mcc=matthews(test, predicted),
         acceptance=share,
         wmcc=share * matthews([test[i] for i in one], accepted),
         coverage=float(np.mean([kept_NC[i, place[y]] for i, y in enumerate(test)])),

@@ -145,15 +145,15 @@ def second_stage(
     return x_MD, np.where(chosen_M, 1.0, -1.0)
 
 
-def matthews(gold: Sequence[Any], said: Sequence[Any]) -> float:
+def matthews(gold: Sequence[Any], predicted: Sequence[Any]) -> float:
     """Matthews' correlation of two labellings, of any number of classes (Gorodkin 2004); 0 where one of
     them does not vary.
     """
-    names = sorted({*gold, *said}, key=repr)
+    names = sorted({*gold, *predicted}, key=repr)
     if not names:
         return 0.0
     g_NC = np.array([[x == c for c in names] for x in gold], float)
-    s_NC = np.array([[x == c for c in names] for x in said], float)
+    s_NC = np.array([[x == c for c in names] for x in predicted], float)
     g_NC, s_NC = g_NC - g_NC.mean(0), s_NC - s_NC.mean(0)
     scale = np.sqrt((g_NC**2).sum() * (s_NC**2).sum())
     return float((g_NC * s_NC).sum() / scale) if scale > 1e-12 else 0.0

@@ -168,7 +168,7 @@ class ReasoningAxes:
         """What stands beside each problem: its columns, else what the annotator writes."""
         notes = [notes_of(t) for t in problems]
         lacking = [i for i, x in enumerate(notes) if not (x.plan and x.knowledge and x.parts)]
-        source, told = "columns of the data", list[str]()
+        source, leak_notes = "columns of the data", list[str]()
         if self.annotator is not None and lacking:
             ctx.say(f"{len(lacking)} of {len(problems)} problems are annotated by a model")
             made = await asyncio.gather(*(self._written(ctx, problems[i]) for i in lacking))
@@ -179,13 +179,13 @@ class ReasoningAxes:
                 )
             source = f"of {len(lacking)} problems by a model, else columns of the data"
         for what in ("plan", "knowledge"):
-            shown = [(t, getattr(x, what)) for t, x in zip(problems, notes, strict=True)]
-            leaks = sum(bool(s) and pl.rollout.leaks_answer(s, t.answer) for t, s in shown)
+            texts = [(t, getattr(x, what)) for t, x in zip(problems, notes, strict=True)]
+            leaks = sum(bool(s) and pl.rollout.leaks_answer(s, t.answer) for t, s in texts)
             if leaks:
-                told.append(f"the answer stands in {leaks} texts of the column {what}")
-        if told:
-            ctx.say(f"{'; '.join(told)}: where that is no chance, an axis measures copying")
-        return {"notes": [x.json() for x in notes], "source": "; ".join([source, *told])}
+                leak_notes.append(f"the answer stands in {leaks} texts of the column {what}")
+        if leak_notes:
+            ctx.say(f"{'; '.join(leak_notes)}: where that is no chance, an axis measures copying")
+        return {"notes": [x.json() for x in notes], "source": "; ".join([source, *leak_notes])}
 
     async def _written(self, ctx: pl.Context, task: pl.Task) -> ProblemNotes:
         """What the annotator writes, without what tells the answer; nothing where its reply has no form."""
@@ -196,12 +196,13 @@ class ReasoningAxes:
         if task.answer is not None:
             question += f"\n\nIts answer: {task.answer}"
         none = Annotation(plan="", knowledge="", subproblems=[])
-        found = await ctx.ask_for(self.annotator, question, Annotation, fallback=none)
+        annotation = await ctx.ask_for(self.annotator, question, Annotation, fallback=none)
         silent = lambda text: "" if pl.rollout.leaks_answer(text, task.answer) else text.strip()
         parts = [
-            pl.tasks.SubProblem(question=p.question, answer=p.answer) for p in found.subproblems
+            pl.tasks.SubProblem(question=p.question, answer=p.answer)
+            for p in annotation.subproblems
         ]
-        return ProblemNotes(silent(found.plan), silent(found.knowledge), parts)
+        return ProblemNotes(silent(annotation.plan), silent(annotation.knowledge), parts)
 
 
 def models_of(ctx: Any, base: str) -> list[str]:

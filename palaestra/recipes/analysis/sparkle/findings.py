@@ -51,11 +51,11 @@ class AxisAnswers:
 
     def parts(self, model: str) -> dict[int, list[float]]:
         """The shares of right answers to the sub-problems of each problem, in order."""
-        found: dict[int, list[float]] = {}
+        right_by_problem: dict[int, list[float]] = {}
         right = pl.studies.right_shares(self.items[model, "parts"])
         for (i, _), r in zip(self.forms["parts"], right, strict=True):
-            found.setdefault(i, []).append(r)
-        return found
+            right_by_problem.setdefault(i, []).append(r)
+        return right_by_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +156,14 @@ def changes_of(
     """
     if "base" not in asked.models:
         return {}
-    found = {"right": change(asked.shares("policy", "plain"), asked.shares("base", "plain"))}
+    changes = {"right": change(asked.shares("policy", "plain"), asked.shares("base", "plain"))}
     for form in ("plan", "knowledge"):
         if form in asked.forms:
-            found[form] = change(asked.gain("policy", form), asked.gain("base", form), 2.0)
+            changes[form] = change(asked.gain("policy", form), asked.gain("base", form), 2.0)
     if chains:
-        found["parts"] = change(chains["policy"].right, chains["base"].right)
-        found["all_parts"] = change(chains["policy"].every, chains["base"].every)
-    return found
+        changes["parts"] = change(chains["policy"].right, chains["base"].right)
+        changes["all_parts"] = change(chains["policy"].every, chains["base"].every)
+    return changes
 
 
 # ---- sentences
@@ -187,11 +187,11 @@ def tell(
     points = lambda x: pl.studies.tell_interval(x, signed=True)
     lines = list[str]()
     if changes:
-        told = {k: f"{AXES[k]} ({points(x)})" for k, x in changes.items() if k in AXES}
-        more = [told[k] for k in told if changes[k].low > 0]
-        less = [told[k] for k in told if changes[k].high < 0]
-        same = [told[k] for k in told if changes[k].low <= 0 <= changes[k].high]
-        said = [
+        labels = {k: f"{AXES[k]} ({points(x)})" for k, x in changes.items() if k in AXES}
+        more = [labels[k] for k in labels if changes[k].low > 0]
+        less = [labels[k] for k in labels if changes[k].high < 0]
+        same = [labels[k] for k in labels if changes[k].low <= 0 <= changes[k].high]
+        sentences = [
             f"{head} {'; '.join(some)}"
             for head, some in (
                 ("more:", more),
@@ -200,7 +200,7 @@ def tell(
             )
             if some
         ]
-        lines.append(f"After training {'. '.join(said)}.")
+        lines.append(f"After training {'. '.join(sentences)}.")
     for form in ("plan", "knowledge"):
         if form in asked.forms:
             lines.append(tell_gain(asked, form))
@@ -234,17 +234,17 @@ def hardest_of(asked: AxisAnswers, levels: Sequence[str]) -> str:
     for m in asked.models:
         some = {i: x for i, x in asked.gain(m, "plan").items() if levels[i] == name}
         if some:
-            told = pl.studies.tell_interval(over(some), signed=True)
-            parts.append(f"to the {MODELS[m]} {told}")
+            interval = pl.studies.tell_interval(over(some), signed=True)
+            parts.append(f"to the {MODELS[m]} {interval}")
     return f"On the hardest level, {name}, a plan adds {'; '.join(parts)}." if parts else ""
 
 
 def tell_chain(chain: ChainShares, name: str) -> str:
-    told = lambda values: pl.studies.tell_interval(share(values))
+    interval = lambda values: pl.studies.tell_interval(share(values))
     return (
-        f"Sub-problems: the {name} is right in {told(chain.right)}, in all of a problem's in {told(chain.every)}; it "
-        f"solves a problem although one fails in {told(chain.without)}, and does not although all are right in "
-        f"{told(chain.alone)}."
+        f"Sub-problems: the {name} is right in {interval(chain.right)}, in all of a problem's in {interval(chain.every)}; it "
+        f"solves a problem although one fails in {interval(chain.without)}, and does not although all are right in "
+        f"{interval(chain.alone)}."
     )
 
 
@@ -273,8 +273,8 @@ def axes_table(asked: AxisAnswers, chains: Mapping[str, ChainShares]) -> pl.stud
         if form == "parts":
             continue
         name = f"with {SHOWN[form]}" if form in SHOWN else "as it is"
-        told = [pl.studies.tell_interval(share(asked.shares(m, form))) for m in asked.models]
-        rows.append((name, str(len(asked.forms[form])), *told))
+        intervals = [pl.studies.tell_interval(share(asked.shares(m, form))) for m in asked.models]
+        rows.append((name, str(len(asked.forms[form])), *intervals))
     kinds = {
         "right": "a sub-problem",
         "every": "all sub-problems",
@@ -282,8 +282,10 @@ def axes_table(asked: AxisAnswers, chains: Mapping[str, ChainShares]) -> pl.stud
         "alone": "not solved although all sub-problems are right",
     }
     for kind, name in kinds.items() if chains else ():
-        told = [pl.studies.tell_interval(share(getattr(chains[m], kind))) for m in asked.models]
-        rows.append((name, str(len(chains["policy"].right)), *told))
+        intervals = [
+            pl.studies.tell_interval(share(getattr(chains[m], kind))) for m in asked.models
+        ]
+        rows.append((name, str(len(chains["policy"].right)), *intervals))
     columns = ("the problem", "problems", *(MODELS[m] for m in asked.models))
     return pl.studies.StudyTable("Right answers by axis", columns, rows)
 
@@ -359,6 +361,6 @@ def items_of(asked: AxisAnswers, levels: Sequence[str]) -> list[dict[str, Any]]:
         lines.append({**head, "id": task.id, "level": levels[i], **notes, "answers": answers})
     for (model, form), items in asked.items.items():
         for (i, _), x in zip(asked.forms[form], items, strict=True):
-            said = {"right": x["right"], "texts": x["texts"]}
-            lines[i]["answers"][model].setdefault(form, []).append(said)
+            answer = {"right": x["right"], "texts": x["texts"]}
+            lines[i]["answers"][model].setdefault(form, []).append(answer)
     return lines

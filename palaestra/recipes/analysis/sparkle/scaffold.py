@@ -59,8 +59,8 @@ def working_of(solution: str, answer: object) -> str:
     end = place[0] if place else len(text)
     if before := [c for c in lines_and_sentences(text) if 0 < c <= end - (place is None)]:
         return text[: before[-1]].rstrip()
-    said = str(answer).strip() if answer is not None else ""
-    at = text.rfind(said) if said else -1
+    answer_text = str(answer).strip() if answer is not None else ""
+    at = text.rfind(answer_text) if answer_text else -1
     return text[: min(end, at) if at >= 0 else end].rstrip() if place or at >= 0 else ""
 
 
@@ -102,9 +102,9 @@ class ScaffoldColumn:
         return str(group.task.meta.get("scaffold") or "")
 
 
-def nothing_there(found: np.ndarray) -> bool:
+def nothing_there(right_N: np.ndarray) -> bool:
     """Whether no answer was sampled."""
-    return not len(found)
+    return not len(right_N)
 
 
 @pl.stage
@@ -138,8 +138,8 @@ def stage_two(steps: int, prompts: int, n: int, kl: float) -> pl.Recipe:
     """GRPO in which replies go on from the beginning that their problem has."""
     sample = pl.Sample(n=n)
     begun = pl.rollout.Begin(ScaffoldColumn(), sample, MARK)
-    shown = pl.links(begun, AsPrompt(), pl.Score())
-    collect = pl.links(shown, pl.When(nothing_there, pl.links(sample, pl.Score())))
+    with_scaffold = pl.links(begun, AsPrompt(), pl.Score())
+    collect = pl.links(with_scaffold, pl.When(nothing_there, pl.links(sample, pl.Score())))
     return pl.vary(
         pl.recipe("grpo", kl=kl),
         collect=collect,
@@ -222,10 +222,10 @@ class Scaffolding:
         asked = pl.studies.AnswerProblems(self.tasks, self.n, self.temperature)
         start = await pl.studies.answers_of(ctx, "start-answers", None, asked)
         pl.studies.right_shares(start)
-        found = await self._hard(ctx)
+        problems = await self._hard(ctx)
         arms = list[ScaffoldArm]()
         for name in self.compared:
-            rows = found.rows(name, self.segments, pl.rng_of(ctx.key("arm", name)))
+            rows = problems.rows(name, self.segments, pl.rng_of(ctx.key("arm", name)))
             tasks = ScaffoldedTasks(ctx.bench.tasks, tuple(rows))
             there = ctx.with_bench(replace(ctx.bench, tasks=tasks))
             trained = await there.once(f"{name}-rl", self.train)
@@ -237,8 +237,8 @@ class Scaffolding:
             arms.append(ScaffoldArm(name, len(rows), items, float(np.mean(signal or [0.0])), spent))
         schedule = self.train.schedule
         protocol = {
-            "hard problems": f"{len(found.hard)} of {len(found.hard) + len(found.others)} training problems, of "
-            f"which the start solves none in {self.tries} answers; {sum(map(bool, found.begins.values()))} of them "
+            "hard problems": f"{len(problems.hard)} of {len(problems.hard) + len(problems.others)} training problems, of "
+            f"which the start solves none in {self.tries} answers; {sum(map(bool, problems.begins.values()))} of them "
             "have a solution",
             "training": f"{schedule.steps} steps of {schedule.prompts} prompts, alike in all arms",
             "answers": f"{self.n} to each of {len(start)} held-out problems at temperature {self.temperature:g}, "

@@ -89,19 +89,21 @@ def tell(
     lines = list[str]()
     if "all" in over:
         x = over["all"]
-        said = (
+        verdict = (
             "are better with the beginnings of their solutions than alone"
             if x.low > 0
             else "are worse with the beginnings of their solutions than alone"
             if x.high < 0
             else "are not seen to be better with the beginnings of their solutions than alone"
         )
-        lines.append(f"Hard problems {said}: {points(x)} on held-out problems without a scaffold.")
+        lines.append(
+            f"Hard problems {verdict}: {points(x)} on held-out problems without a scaffold."
+        )
     rest = [f"{NAMES[n]} {points(x)}" for n, x in over.items() if n != "all"]
     if rest:
         lines.append(f"Against hard problems alone: {'; '.join(rest)}.")
-    told = [f"{points(x)} with {NAMES[n]}" for n, x in gains.items()]
-    lines.append(f"Against the start: {'; '.join(told)}.")
+    gain_texts = [f"{points(x)} with {NAMES[n]}" for n, x in gains.items()]
+    lines.append(f"Against the start: {'; '.join(gain_texts)}.")
     signal = [f"{100 * a.signal:.0f}% with {NAMES[n]}" for n, a in by.items()]
     lines.append(f"Groups with right and wrong answers, which alone teach: {'; '.join(signal)}.")
     return lines
@@ -115,8 +117,8 @@ def table(
     def cells(items: Sequence[pl.studies.Item]) -> tuple[str, str]:
         right = pl.studies.right_shares(items)
         some = [right[i] for i in never]
-        told = [pl.studies.tell_interval(pl.stats.bounded_interval(x)) for x in (right, some)]
-        return told[0], told[1] if some else ""
+        intervals = [pl.studies.tell_interval(pl.stats.bounded_interval(x)) for x in (right, some)]
+        return intervals[0], intervals[1] if some else ""
 
     rows = [("start", "", *cells(start), "", "")]
     rows += [

@@ -137,10 +137,10 @@ def draw_rows(p_NK: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def arrivals_of(mdp: TabularMDP, state_NH: np.ndarray, action_NH: np.ndarray) -> np.ndarray:
     """[H, S, A, S] how often which state came after which action."""
     h, s, a = mdp.shape
-    found = np.zeros((h, s, a, s))
+    counts = np.zeros((h, s, a, s))
     steps = np.broadcast_to(np.arange(h), action_NH.shape)
-    np.add.at(found, (steps, state_NH[:, :-1], action_NH, state_NH[:, 1:]), 1)
-    return found
+    np.add.at(counts, (steps, state_NH[:, :-1], action_NH, state_NH[:, 1:]), 1)
+    return counts
 
 
 @pl.value_class
@@ -214,17 +214,21 @@ class DemonstrationRegularised:
         uniform = np.full(mdp.shape, 1 / self.actions)
         best = soft_values(mdp, uniform, 0.0)
         expert = best.policy_HSA if self.expert == "optimal" else uniform
-        found: dict[str, dict[str, float]] = {}
+        by_count: dict[str, dict[str, float]] = {}
         for n in self.demonstrations:
             rng = pl.rng_of((*key, n))
-            shown = arrivals_of(mdp, *play(mdp, expert[None], np.zeros(n, int), rng)).sum(-1)
-            prior = clone(shown, self.kappa)
-            found[str(n)] = self.learn(mdp, prior, n, float(best.v_HS[0, 0]), rng)
-            ctx.log({"demonstrations": n, **found[str(n)]})
-        steps = int(sum(x["episodes"] for x in found.values())) * self.horizon
+            visits = arrivals_of(mdp, *play(mdp, expert[None], np.zeros(n, int), rng)).sum(-1)
+            prior = clone(visits, self.kappa)
+            by_count[str(n)] = self.learn(mdp, prior, n, float(best.v_HS[0, 0]), rng)
+            ctx.log({"demonstrations": n, **by_count[str(n)]})
+        steps = int(sum(x["episodes"] for x in by_count.values())) * self.horizon
         ctx.spend("env_steps", steps)
-        told = {"optimum": float(best.v_HS[0, 0]), "by_demonstrations": found, "env_steps": steps}
-        return pl.Result(metrics={**told, **summary_of(found), "sampled_tokens": 0})
+        metrics = {
+            "optimum": float(best.v_HS[0, 0]),
+            "by_demonstrations": by_count,
+            "env_steps": steps,
+        }
+        return pl.Result(metrics={**metrics, **summary_of(by_count), "sampled_tokens": 0})
 
     def learn(
         self, mdp: TabularMDP, prior: np.ndarray, n: int, optimum: float, rng: np.random.Generator
@@ -311,14 +315,14 @@ def explorers(plan: TablePlan, n: int, rng: np.random.Generator) -> tuple[np.nda
     return policies, rng.integers(h, size=n)
 
 
-def summary_of(found: dict[str, dict[str, float]]) -> dict[str, float]:
+def summary_of(by_count: dict[str, dict[str, float]]) -> dict[str, float]:
     """The log-log slope of the episodes over the numbers of demonstrations above 0 whose clone is
     not good enough by itself ("slope"; NaN for fewer than two); the powers of ten by which the most
     of these save episodes, those of finding and of knowing the policy ("saved", "saved_first"), and
     what the policy lacks there ("missing").
     """
-    some = [(int(n), x) for n, x in found.items() if int(n) and not x["enough"]]
-    plain = found.get("0")
+    some = [(int(n), x) for n, x in by_count.items() if int(n) and not x["enough"]]
+    plain = by_count.get("0")
     if not some or plain is None:
         return {k: float("nan") for k in ("slope", "saved", "saved_first", "missing")}
     n_N = np.log10([n for n, _ in some])
@@ -326,5 +330,5 @@ def summary_of(found: dict[str, dict[str, float]]) -> dict[str, float]:
     last = some[-1][1]
     less = lambda name: float(np.log10(max(1.0, plain[name]) / max(1.0, last[name])))
     slope = float(np.polyfit(n_N, y_N, 1)[0]) if len(some) > 1 else float("nan")
-    told = {"saved": less("episodes"), "saved_first": less("first"), "missing": last["missing"]}
-    return {"slope": slope, **told}
+    metrics = {"saved": less("episodes"), "saved_first": less("first"), "missing": last["missing"]}
+    return {"slope": slope, **metrics}

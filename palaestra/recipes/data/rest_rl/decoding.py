@@ -40,7 +40,7 @@ def valued_states(group: pl.Group) -> list[pl.Episode]:
         opened.setdefault(path, cut)
         worth.setdefault(path, []).append(e.total)
     below = {
-        path: [r for other, found in worth.items() if other[: len(path)] == path for r in found]
+        path: [r for other, rewards in worth.items() if other[: len(path)] == path for r in rewards]
         for path in opened
     }
     return [
@@ -56,10 +56,10 @@ class MixedValues:
     value: pl.RewardFn = VALUE
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = await self.value(ctx, group)
+        rewards = await self.value(ctx, group)
         lengths = [len(r.context()) for e in group.episodes for r in e.rows[-1:]]
         rng = pl.rng_of(("mixed values", ctx.seed, group.task.id, *lengths))
-        return [found[i] for i in rng.permutation(len(found))]
+        return [rewards[i] for i in rng.permutation(len(rewards))]
 
 
 @pl.stage
@@ -114,9 +114,9 @@ class ValueDecoding:
         group = await self._link()(ctx, key, pl.Group(task=task))
         valued = [e for e in group.valid if e.reward is not None]
         bare = replace(group, episodes=tuple(replace(e, reward=None) for e in valued))
-        judged = await pl.Score()(ctx, (*key, "true"), bare)
+        scored = await pl.Score()(ctx, (*key, "true"), bare)
         both = [
-            (e, v.total) for e, v in zip(judged.episodes, valued, strict=True) if e.ok and e.reward
+            (e, v.total) for e, v in zip(scored.episodes, valued, strict=True) if e.ok and e.reward
         ]
         return ValuedAnswers(
             group=replace(group, episodes=tuple(e for e, _ in both)),

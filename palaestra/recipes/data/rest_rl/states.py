@@ -73,12 +73,12 @@ class StartStates:
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
         now: dict[str, Any] = dict(state)
-        found: list[pl.Task] = []
-        while len(found) < n:
+        drawn: list[pl.Task] = []
+        while len(drawn) < n:
             for i in range(TRIES):
                 if now.get("waiting"):
                     break
-                now |= await self._round(ctx, (*key, "round", len(found), i), now)
+                now |= await self._round(ctx, (*key, "round", len(drawn), i), now)
             else:
                 raise pl.Fault(
                     "starved",
@@ -86,10 +86,10 @@ class StartStates:
                     "problem; start from a model that solves some, or give it easier ones",
                 )
             waiting = now["waiting"]
-            some = n - len(found)
-            found += waiting[:some]
+            some = n - len(drawn)
+            drawn += waiting[:some]
             now["waiting"] = waiting[some:]
-        return found, now
+        return drawn, now
 
     async def _round(self, ctx: pl.Context, key: pl.Key, state: pl.State) -> dict[str, Any]:
         tasks, inner = self.draw(ctx, key, self.tasks, state.get("inner", {}))
@@ -103,34 +103,34 @@ class StartStates:
         rng = pl.rng_of((*key, "states"))
         made = [self._starts(g, rng) for g in groups]
         flat = [t for each in made for t in each]
-        found = {"problems": len(tasks), "varied": sum(map(bool, made)), "starts": len(flat)}
+        counts = {"problems": len(tasks), "varied": sum(map(bool, made)), "starts": len(flat)}
         ctx.say(
-            f"{found['varied']} of {found['problems']} problems have answers of unequal reward; "
-            f"{found['starts']} start states"
+            f"{counts['varied']} of {counts['problems']} problems have answers of unequal reward; "
+            f"{counts['starts']} start states"
         )
         order = rng.permutation(len(flat)).tolist()
-        return {"waiting": [flat[i] for i in order], "inner": inner, "found": found}
+        return {"waiting": [flat[i] for i in order], "inner": inner, "found": counts}
 
     def draw_numbers(self, state: pl.State) -> dict[str, float]:
         """The problems of the newest round whose rewards differ, as a share, and the start states
         on the way of their answers.
         """
-        found = state.get("found", {"problems": 1, "varied": 0, "starts": 0})
+        counts = state.get("found", {"problems": 1, "varied": 0, "starts": 0})
         return {
-            "varied": found["varied"] / max(1, found["problems"]),
-            "states": float(found["starts"] - found["varied"]),
+            "varied": counts["varied"] / max(1, counts["problems"]),
+            "states": float(counts["starts"] - counts["varied"]),
         }
 
     def _starts(self, group: pl.Group, rng: np.random.Generator) -> list[pl.Task]:
         """The problem and its states; nothing where its rewards are alike."""
-        judged = [e for e in group.valid if e.reward is not None]
-        if not judged or not is_varied([e.total for e in judged], self.spread):
+        scored = [e for e in group.valid if e.reward is not None]
+        if not scored or not is_varied([e.total for e in scored], self.spread):
             return []
-        best = max(judged, key=lambda e: e.total)
+        best = max(scored, key=lambda e: e.total)
         if self.of == "none" or best.total < self.good:
             return [group.task]
-        shown = best if self.of == "best" else min(judged, key=lambda e: e.total)
-        texts = states_of(first_reply(shown), self.share, self.decay, rng)
+        source = best if self.of == "best" else min(scored, key=lambda e: e.total)
+        texts = states_of(first_reply(source), self.share, self.decay, rng)
         return [
             group.task,
             *(replace(group.task, meta={**group.task.meta, SAID: t}) for t in texts),
@@ -169,10 +169,10 @@ class EndsByItself:
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> Sequence[pl.Reward | pl.Fault]:
         if ctx.bench.reward is None:
             return [pl.Reward(total=0.0)] * len(group.episodes)
-        found = await pl.judge_group(ctx, ctx.bench.reward, group)
+        rewards = await pl.judge_group(ctx, ctx.bench.reward, group)
         return [
             self._add(r, e) if isinstance(r, pl.Reward) else r
-            for r, e in zip(found, group.episodes, strict=True)
+            for r, e in zip(rewards, group.episodes, strict=True)
         ]
 
     def _add(self, reward: pl.Reward, e: pl.Episode) -> pl.Reward:

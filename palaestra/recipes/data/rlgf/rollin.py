@@ -61,18 +61,18 @@ class RollIn:
     ) -> pl.Episode | None:
         """None = an attempt in which the policy would say nothing."""
         rolls, u = pl.rng_of((*key, "roll-in")).random(2)
-        said, sample = None, replace(self.sample, n=1)
+        turn, sample = None, replace(self.sample, n=1)
         if rolls < self.beta:
             begun = await sample.play(ctx, (*key, "in"), pl.Group(task=task), first)
             if not begun.episodes[0].ok:
                 return begun.episodes[0]
-            said = first_turn(begun.episodes[0])
-        if said is None or len(said.ids) < 2:
+            turn = first_turn(begun.episodes[0])
+        if turn is None or len(turn.ids) < 2:
             if not student:
                 return None
             made = await sample.play(ctx, (*key, "out"), pl.Group(task=task), second)
             return _with(made.episodes[0], 0.0, student)
-        kept = cut_turn(said, kept_tokens(u, len(said.ids)), ctx.decode)
+        kept = cut_turn(turn, kept_tokens(u, len(turn.ids)), ctx.decode)
 
         def handed(p: pl.Player) -> pl.Player:
             return (
@@ -97,14 +97,14 @@ def first_turn(e: pl.Episode) -> pl.Segment | None:
     return next((s for row in e.rows for s in row.segments if s.logp is not None), None)
 
 
-def cut_turn(said: pl.Segment, h: int, decode: Any) -> pl.Segment:
+def cut_turn(turn: pl.Segment, h: int, decode: Any) -> pl.Segment:
     """The first `h` tokens of a turn, which is open then."""
-    ids = said.ids[:h]
+    ids = turn.ids[:h]
     return replace(
-        said,
+        turn,
         ids=ids,
-        logp=None if said.logp is None else said.logp[:h],
-        moved=tuple((i, v) for i, v in said.moved if i < h),
+        logp=None if turn.logp is None else turn.logp[:h],
+        moved=tuple((i, v) for i, v in turn.moved if i < h),
         text=decode(ids),
         finish="",
     )

@@ -95,13 +95,23 @@ CARD = pl.Card(
                 otherwise="they are those of the training molecules with the favourable answer, or a file's",
             ),
         ),
-        own={"exam": 0, "schedule.prompts": 4, "collect.links.0.n": 2},
+        shows="guided",
+        off={"count": False, "rationality": False},
+        own={
+            "taught": (
+                "<name>MolWt: improve, TPSA: not improve, MolLogP: improve</name> <answer>1</answer>",
+                "<name>MolWt: improve</name> <answer>1</answer>",
+            ),
+            "exam": 0,
+            "schedule.prompts": 4,
+            "collect.links.0.n": 4,
+            "max_tokens": 128,
+        },
     ),
     use="It helps where a property follows from descriptors that a model can name, and an answer should say "
     "why; where only accuracy counts, a tree on RDKit's descriptors is cheaper and often better.",
     lacks=(
-        "The number of the mechanism, `guided`, how far what attributes earn differs within a group, is in "
-        "metrics.jsonl and not in the test on a user's file: it is 0 until a model writes the form.",
+        "`guided`, how far what attributes earn differs within a group, is 0 until a model writes the form.",
         "Numbers are not predicted: a property of numbers becomes the question whether it is above its "
         "median.",
         "Nothing of the paper's measured data is there: without --data the property is computed, so the "
@@ -174,7 +184,7 @@ def build(
     )
     if not warm:
         return learned
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         draw=AttributeIntervals(given, positive),
         collect=pl.links(ShowAttributes()),
@@ -183,7 +193,7 @@ def build(
         instruction=FORM,
     )
     return pl.Pipeline(
-        parts={"shown": pl.warm(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

@@ -56,8 +56,8 @@ def named_items(text: str) -> list[tuple[str, str]] | None:
         name, colon, status = (x.strip() for x in part.partition(":"))
         known = pl.verifiers.descriptor_named(name)
         if items and not colon and not known and status_of(name):  # "MolWt: 180, improve"
-            key, (before, said) = items.popitem()
-            items[key] = before, f"{said}, {name}"
+            key, (before, value) = items.popitem()
+            items[key] = before, f"{value}, {name}"
             continue
         items.setdefault(known or name.casefold(), (name, status))
     return list(items.values())
@@ -87,8 +87,8 @@ def agreements(text: str, smiles: str, intervals: Intervals) -> list[bool | None
     verdicts = list[bool | None]()
     for name, status in named_items(text) or []:
         inside = is_inside(smiles, pl.verifiers.descriptor_named(name) or "", intervals)
-        said = status_of(status)
-        verdicts.append(None if inside is None or not said else inside == (said > 0))
+        sign = status_of(status)
+        verdicts.append(None if inside is None or not sign else inside == (sign > 0))
     return verdicts
 
 
@@ -129,8 +129,8 @@ class AttributeRewards:
     whole: bool = False
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        judged = (self._judge(e, group.task) if e.ok else e for e in group.episodes)
-        return replace(group, episodes=tuple(judged))
+        episodes = (self._judge(e, group.task) if e.ok else e for e in group.episodes)
+        return replace(group, episodes=tuple(episodes))
 
     def _judge(self, e: pl.Episode, task: pl.Task) -> pl.Episode:
         text, right = pl.response_text(e), e.is_right()
@@ -243,7 +243,7 @@ def parse_intervals(text: str) -> tuple[dict[str, list[float]], list[str]]:
 
 def _objects(text: str) -> list[dict[str, Any]]:
     """The JSON objects of a text, and those inside them."""
-    found, decoder, at = list[dict[str, Any]](), json.JSONDecoder(), text.find("{")
+    objects, decoder, at = list[dict[str, Any]](), json.JSONDecoder(), text.find("{")
     while at >= 0:
         try:
             value, end = decoder.raw_decode(text, at)
@@ -252,10 +252,10 @@ def _objects(text: str) -> list[dict[str, Any]]:
         else:
             waiting = [value]
             while waiting:
-                found.append(waiting.pop())
-                waiting += [x for x in found[-1].values() if isinstance(x, dict)]
+                objects.append(waiting.pop())
+                waiting += [x for x in objects[-1].values() if isinstance(x, dict)]
         at = text.find("{", end)
-    return found
+    return objects
 
 
 def _ends(value: Any) -> tuple[float, float] | None:

@@ -177,8 +177,8 @@ class ShowRankings:
             sorted(order, key=lambda n: -worth[n - 1])
         )  # the sort keeps the order of equals
         items = [{"id": hits[i][0], "text": hits[i][1]} for i in places]
-        shown = replace(task, meta={**task.meta, "items": items})
-        seen = replace(group, task=shown)
+        mixed_task = replace(task, meta={**task.meta, "items": items})
+        seen = replace(group, task=mixed_task)
         made = await demonstrate_order(ctx, key, seen, best, self.words, windowed=True)
         return replace(made, task=task)
 
@@ -300,8 +300,8 @@ class OrderReward:
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task = group.task
         passages = passages_of(task)
-        shown = min(listwise_of(ctx).k, len(passages))
-        own = tuple(range(1, shown + 1))
+        n_shown = min(listwise_of(ctx).k, len(passages))
+        own = tuple(range(1, n_shown + 1))
         able = [e for e in group.episodes if e.ok and e.reward is not None]
         written = [tuple(map(int, e.facts["order"])) for e in able]
         orders = list(dict.fromkeys([own, *(x for x in written if x)]))

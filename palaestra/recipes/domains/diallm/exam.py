@@ -86,19 +86,19 @@ def measure_diagnoses(
     outcomes = [e.facts.get("outcomes", ()) for _, e in rows]
     rarest = min((c for c in classes if c[0] in n), key=lambda c: c[1], default=("", 0))[0]
     common = max(classes, key=lambda c: c[1])[0]
-    said = [x for some in outcomes for x in some if x in ("read", "misread")]
-    shown = [
+    readings = [x for some in outcomes for x in some if x in ("read", "misread")]
+    labels = [
         g.task.meta["findings"][t]
         for g in groups
         for e in g.valid[:1]
         for t in measured_tests(g.task, e)
     ]
     read = dict[str, float]()
-    if said and shown:
-        most = Counter(shown).most_common(1)[0][1]
+    if readings and labels:
+        most = Counter(labels).most_common(1)[0][1]
         read = {
-            "interpreted": said.count("read") / len(said),
-            "interpreted majority": most / len(shown),
+            "interpreted": readings.count("read") / len(readings),
+            "interpreted majority": most / len(labels),
         }
     return {
         **read,

@@ -3,6 +3,7 @@ solves."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -70,6 +71,7 @@ class FailureMix:
     base: bool = False
     mine: bool = True
     checker: pl.Source | None = None
+    clock: ClassVar[str] = "every"
 
     async def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
@@ -112,17 +114,17 @@ class FailureMix:
         rng = pl.rng_of((*key, "mixture"))
         hard, easy = mixture(wrong, right, self.ratio, self.base, rng)
         never = sum(r == 0 for _, r in known)
-        told = f"{len(hard)} of the failed and {len(easy)} of the others are trained on"
+        outcome = f"{len(hard)} of the failed and {len(easy)} of the others are trained on"
         if not hard:
             hard, easy = [], right or numbers
-            told = f"nothing of them is mined, and {len(easy)} are trained on"
+            outcome = f"nothing of them is mined, and {len(easy)} are trained on"
         if not self.mine:
             pool = sorted(rng.permutation(len(numbers))[: len(hard) + len(easy)].tolist())
             hard, easy = [], [numbers[i] for i in pool]
-            told = f"{len(easy)} are drawn at random"
+            outcome = f"{len(easy)} are drawn at random"
         ctx.say(
             f"fleming-r1: of {len(known)} problems tried {self.samples} times, {len(wrong) + len(doubted)} fail and "
-            f"{never} are never solved; {told}"
+            f"{never} are never solved; {outcome}"
         )
         mixed = [*((i, 1) for i in hard), *((i, 0) for i in easy)]
         return {**state, "mixed": mixed, "cursor": 0, "tried": state.get("tried", 0) + 1}
@@ -138,11 +140,11 @@ class FailureMix:
             "checked", CHECK, (self.checker,), solved=True, tries=CHECKS, keep=True,
             source=lambda ctx, key, n, state: (tasks, state),
         )  # fmt: skip
-        checked, told = await ask(ctx, (*key, "check"), len(tasks), state.get("checks", {}))
+        checked, checks = await ask(ctx, (*key, "check"), len(tasks), state.get("checks", {}))
         doubted = {i for i, t in zip(wrong, checked, strict=True) if not t.meta.get("checked")}
         if doubted:
             ctx.say(
                 f"fleming-r1: {len(doubted)} of {len(wrong)} failed problems are set aside, as the checker was never "
                 f"right in {CHECKS} answers either; see written/checked.failed.jsonl, and read their labels"
             )
-        return {**state, "checks": told}, doubted
+        return {**state, "checks": checks}, doubted

@@ -301,12 +301,16 @@ def listed_names(reply: str, names: Sequence[str]) -> list[str]:
     """
     text = pl.verifiers.strip_thinking(reply)
     known = {n.casefold() for n in names}
-    lists = [said for at in re.finditer(r"\[", text) if (said := _json_names(text, at.start()))]
-    named = [said for said in lists if known & {x.casefold() for x in said}]
+    lists = [
+        names_here
+        for at in re.finditer(r"\[", text)
+        if (names_here := _json_names(text, at.start()))
+    ]
+    named = [names_here for names_here in lists if known & {x.casefold() for x in names_here}]
     if lists and not named and all(re.search(r"[^\W\d_]", x) for x in lists[-1]):
         named = [lists[-1]]
-    said = named[-1] if named else [m[0] for m in _phrases(tuple(names)).finditer(text)]
-    return list({x.casefold(): x for x in said}.values())
+    listed = named[-1] if named else [m[0] for m in _phrases(tuple(names)).finditer(text)]
+    return list({x.casefold(): x for x in listed}.values())
 
 
 def _json_names(text: str, at: int) -> list[str]:
@@ -328,10 +332,10 @@ def _phrases(names: tuple[str, ...]) -> re.Pattern[str]:
     )
 
 
-def known_nodes(said: Sequence[str], names: Sequence[str]) -> list[int]:
+def known_nodes(listed: Sequence[str], names: Sequence[str]) -> list[int]:
     """The nodes among some names, whatever their case."""
     number = {n.casefold(): i for i, n in enumerate(names)}
-    return [number[x.casefold()] for x in said if x.casefold() in number]
+    return [number[x.casefold()] for x in listed if x.casefold() in number]
 
 
 # ---- a planted graph

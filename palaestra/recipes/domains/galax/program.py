@@ -123,10 +123,10 @@ class BuildSubgraphs:
             {"arm": "guide", **{k: own[k] for k in ("moved", "precision", "belief") if k in own}}
         )
         answers = ("answer", "answer_recall", "answer_bare", "answer_bare_recall")
-        shown = ("precision", "recall", "belief", "moved", "valid", *answers)
+        columns = ("precision", "recall", "belief", "moved", "valid", *answers)
         return pl.Result(
             metrics={
-                **{k: own[k] for k in shown if k in own},
+                **{k: own[k] for k in columns if k in own},
                 **(
                     {"gain": own["precision"] - results["none"]["precision"]}
                     if "precision" in own
@@ -276,22 +276,22 @@ class SubgraphSetting:
         label, top, k = self.file.classes[case.label], self._top(case), self.program.k
         numbers: dict[str, float] = {}
         for name, text in (("answer", found_text), ("answer_bare", "")):
-            said = await self._ask(LAST.format(label=label, top=top, subgraph=text, k=k))
-            told = "with the subgraph" if text else "without it"
-            self.text += [f"Named {told}: {', '.join(said[:k]) or 'nothing'}", ""]
-            found = rates(known_nodes(said[:k], self.graph.names), case.targets, len(said[:k]))
-            if found:
-                numbers |= {name: found["precision"], f"{name}_recall": found["recall"]}
+            listed = await self._ask(LAST.format(label=label, top=top, subgraph=text, k=k))
+            condition = "with the subgraph" if text else "without it"
+            self.text += [f"Named {condition}: {', '.join(listed[:k]) or 'nothing'}", ""]
+            shares = rates(known_nodes(listed[:k], self.graph.names), case.targets, len(listed[:k]))
+            if shares:
+                numbers |= {name: shares["precision"], f"{name}_recall": shares["recall"]}
         return numbers
 
     async def _ask(self, question: str) -> list[str]:
         """The names of a reply, known or not."""
         assert self.program.asked is not None
         source = pl.services.TranscribedSource(self.program.asked)
-        said = listed_names(await self.ctx.ask(source, question), self.graph.names)
+        listed = listed_names(await self.ctx.ask(source, question), self.graph.names)
         self.replies += 1
-        self.unread += not known_nodes(said, self.graph.names)
-        return said
+        self.unread += not known_nodes(listed, self.graph.names)
+        return listed
 
     def say_unread(self) -> None:
         """Says how many replies named no node, so that nothing was learned from them."""
@@ -343,13 +343,13 @@ def train(search: SubgraphSearch, name: Arm, program: BuildSubgraphs) -> None:
         search.train(program.epochs, program.edges, program.lr)
 
 
-def rates(nodes: Sequence[int], targets: frozenset[int], said: int = 0) -> dict[str, float]:
-    """Precision and recall of nodes, which are those of `said` names where these are more; nothing where no
+def rates(nodes: Sequence[int], targets: frozenset[int], n_listed: int = 0) -> dict[str, float]:
+    """Precision and recall of nodes, which are those of `n_listed` names where these are more; nothing where no
     targets are known.
     """
     if not targets:
         return {}
-    hits, n = len(targets & {*nodes}), max(said, len({*nodes}))
+    hits, n = len(targets & {*nodes}), max(n_listed, len({*nodes}))
     return {"precision": hits / n if n else 0.0, "recall": hits / len(targets)}
 
 

@@ -166,8 +166,8 @@ def pipeline(make: MakeConjectures, proofs: bool, samples: int, exam: int) -> pl
     """Conjectures, imitation of seeds where there are proofs, and RL."""
     parts, start = {"conjectures": pl.Part(make)}, None
     if proofs:
-        told = make.checks.kernel.rules if make.rules else ""
-        parts["imitation"] = pl.Part(pl.vary(pl.recipe("sft"), instruction=told))
+        rules = make.checks.kernel.rules if make.rules else ""
+        parts["imitation"] = pl.Part(pl.vary(pl.recipe("sft"), instruction=rules))
         start = pl.Output("imitation")
     reward = ProofVerdict(make.checks.kernel)
     learned = pl.vary(

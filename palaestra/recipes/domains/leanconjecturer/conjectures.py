@@ -81,18 +81,18 @@ class MakeConjectures:
         for statement, task in seeds:
             files.setdefault(str(task.meta.get("file") or "seeds"), []).append((statement, task))
         known = {s: "duplicate" for s, _ in seeds} | {s: "held out" for s, _ in held}
-        judged = list[dict[str, Any]]()
+        proposals = list[dict[str, Any]]()
         for name, rows in files.items():
-            judged += await self._of_file(ctx, name, rows, known)
-        kept = [row for row in judged if row["status"] == "kept"]
-        counts = Counter(str(row["status"]) for row in judged)
+            proposals += await self._of_file(ctx, name, rows, known)
+        kept = [row for row in proposals if row["status"] == "kept"]
+        counts = Counter(str(row["status"]) for row in proposals)
         if self.rounds and len(kept) < 2 and from_file(ctx):
-            told = (
+            reasons = (
                 ", ".join(f"{counts[s]} {s}" for s in STATUSES if counts[s])
                 or "nothing was proposed"
             )
             raise pl.UserError(
-                f"leanconjecturer: {len(kept)} of {len(judged)} proposals are left ({told}), and two are needed; name "
+                f"leanconjecturer: {len(kept)} of {len(proposals)} proposals are left ({reasons}), and two are needed; name "
                 "a stronger guide, raise rounds or samples, or keep more of them, triviality=0 or filters=False"
             )
         problems = (
@@ -100,11 +100,11 @@ class MakeConjectures:
             if self.rounds and len(kept) > 1
             else [{"statement": s, "file": "seeds", "round": 0} for s, _ in seeds]
         )
-        self._save(ctx, judged, problems, held)
+        self._save(ctx, proposals, problems, held)
         numbers = yield_numbers(counts, len(files))
         ctx.log(numbers)
         ctx.say(
-            f"{len(kept)} of {len(judged)} conjectures kept: "
+            f"{len(kept)} of {len(proposals)} conjectures kept: "
             + ", ".join(f"{counts[s]} {s}" for s in STATUSES if counts[s])
             if self.rounds
             else f"no conjectures: {len(seeds)} seeds are trained on"
@@ -116,25 +116,25 @@ class MakeConjectures:
     ) -> list[dict[str, Any]]:
         """All proposals of a seed file with their status; what is kept is known from then on."""
         context = next((str(t.meta["context"]) for _, t in rows if t.meta.get("context")), "")
-        there, judged = [s for s, _ in rows], list[dict[str, Any]]()
+        there, proposals = [s for s, _ in rows], list[dict[str, Any]]()
         for at in range(self.rounds):
             new = list[str]()
-            for said in [
+            for line in [
                 x
                 for text in await self._propose(ctx, name, context, there, at)
                 for x in proposed_statements(text)
             ]:
-                statement = self.checks.normal(said)
+                statement = self.checks.normal(line)
                 status = (
                     "invalid"
                     if statement is None
                     else known.get(statement) or await self._status(statement, (*there, *new))
                 )
-                judged.append(
+                proposals.append(
                     {
                         "file": name,
                         "round": at + 1,
-                        "said": said,
+                        "said": line,
                         "statement": statement,
                         "status": status,
                     }
@@ -145,7 +145,7 @@ class MakeConjectures:
             if not new:
                 break
             there += new
-        return judged
+        return proposals
 
     async def _status(self, statement: str, library: Sequence[str]) -> str:
         status = await asyncio.to_thread(self.checks.verdict, statement, library)
@@ -176,7 +176,7 @@ class MakeConjectures:
     def _save(
         self,
         ctx: pl.Context,
-        judged: Sequence[Mapping[str, Any]],
+        proposals: Sequence[Mapping[str, Any]],
         problems: Sequence[Mapping[str, Any]],
         held: Sequence[tuple[str, pl.Task]],
     ) -> None:
@@ -193,7 +193,7 @@ class MakeConjectures:
         ]
         rows += [{"prompt": f"{s}{rules}", "theorem": s, "split": "test"} for s, _ in held]
         record = {"checks": self.checks.record, "filters": self.filters}
-        lines = [{**row, **record} for row in judged]
+        lines = [{**row, **record} for row in proposals]
         for name, some in (("problems.jsonl", rows), ("conjectures.jsonl", lines)):
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in some)
             (ctx.folder / name).write_text(text, encoding="utf-8")
@@ -214,7 +214,7 @@ def read_seeds(ctx: pl.Context, checks: ConjectureChecks, split: str) -> list[tu
     else:
         first = pl.curriculum.first_number(ctx)
         numbers = range(first, first + pl.curriculum.count_tasks(None, tasks.size, ENDLESS))
-    found = dict[str, pl.Task]()
+    seeds = dict[str, pl.Task]()
     for i in numbers:
         task = tasks.task(split, i)
         text = HEAD.sub("", theorem_of(task))
@@ -224,8 +224,8 @@ def read_seeds(ctx: pl.Context, checks: ConjectureChecks, split: str) -> list[tu
                 f"task {task.id!r}: {text[:60]!r} is no statement that the kernel {checks.kernel.name} reads; mend it, or "
                 f"choose another kernel. {checks.kernel.subgoal_rules}"
             )
-        found.setdefault(statement, task)
-    return list(found.items())
+        seeds.setdefault(statement, task)
+    return list(seeds.items())
 
 
 HELD, ENDLESS = 32, 30  # held-out problems at most, and seeds of a problem without an end

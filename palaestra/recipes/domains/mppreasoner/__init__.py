@@ -212,8 +212,8 @@ def pipeline(
     data = pl.Output("prompts", "questions")
     start = None
     if imitate:
-        shown = imitation(teacher, notes, reward, measured, still=bool(write.picture))
-        parts["imitation"] = pl.Part(shown, data=pl.Output("prompts", "trajectories"))
+        sft = imitation(teacher, notes, reward, measured, still=bool(write.picture))
+        parts["imitation"] = pl.Part(sft, data=pl.Output("prompts", "trajectories"))
         start = pl.Output("imitation")
     parent = pl.recipe("grpo", kl=kl)
     learned = pl.vary(

@@ -37,10 +37,10 @@ class MoleculeClaim:
 
 def value(smiles: str, name: str) -> float:
     """A descriptor of a molecule. Raises UserError where RDKit reads no molecule."""
-    found = pl.tasks.descriptor_value(smiles, name)
-    if found is None:
+    descriptor = pl.tasks.descriptor_value(smiles, name)
+    if descriptor is None:
         raise pl.UserError(f"RDKit reads no molecule in {smiles[:60]!r}")
-    return found
+    return descriptor
 
 
 def over(name: str, least: float) -> Holds:
@@ -253,9 +253,9 @@ def is_sound(
     right = dict[str, bool]()
     for c in claims:
         right[c.about] = right.get(c.about, True) and c.true
-    said = {c.about for c in claims if not c.negated} if positive else set(right)
+    claimed = {c.about for c in claims if not c.negated} if positive else set(right)
     wins, losses = (
-        sum(r and a in said for a, r in right.items()),
+        sum(r and a in claimed for a, r in right.items()),
         sum(not r for r in right.values()),
     )
     return wins > 0 == losses if every else wins > losses

@@ -56,11 +56,13 @@ class MoleculeExam:
         groups = await asyncio.gather(
             *(attempt(ctx, key, pl.Group(task=t)) for key, t in zip(keys, test, strict=True))
         )
-        said = [(g.task, e) for g in groups for e in g.episodes[:1] if e.ok]
-        if not said:
+        answered = [(g.task, e) for g in groups for e in g.episodes[:1] if e.ok]
+        if not answered:
             return {}
-        shares = true_shares(ctx, [e for _, e in said])
-        return exam_numbers([t for t, _ in said], [pl.response_text(e) for _, e in said], shares)
+        shares = true_shares(ctx, [e for _, e in answered])
+        return exam_numbers(
+            [t for t, _ in answered], [pl.response_text(e) for _, e in answered], shares
+        )
 
 
 def exam_numbers(
@@ -80,7 +82,10 @@ def exam_numbers(
         "auc": pl.stats.roc_auc(np.array(shares), gold_N),
         "right": float(
             np.mean(
-                [a.said is not None and a.said == y for a, y in zip(answers, gold_N, strict=True)]
+                [
+                    a.verdict is not None and a.verdict == y
+                    for a, y in zip(answers, gold_N, strict=True)
+                ]
             )
         ),
         "claims": every / len(texts),

@@ -123,9 +123,9 @@ class WriteMoleculeQuestions:
         labels: tuple[str, str],
     ) -> dict[str, Any]:
         smiles = pl.tasks.molecule_of(task)
-        found = near.nearest(smiles, self.neighbours)
-        others = [pl.tasks.molecule_of(train[i]) for i, _ in found]
-        truths = [str(train[i].answer) == labels[0] for i, _ in found]
+        neighbours = near.nearest(smiles, self.neighbours)
+        others = [pl.tasks.molecule_of(train[i]) for i, _ in neighbours]
+        truths = [str(train[i].answer) == labels[0] for i, _ in neighbours]
         lines = "\n".join(f"{s} {t}" for s, t in zip(others, truths, strict=True))
         text = self.ask.format(
             question=pl.tasks.question_text(task),
@@ -140,7 +140,7 @@ class WriteMoleculeQuestions:
             "answer": str(right),
             "smiles": smiles,
             "neighbours": others,
-            "similarity": [round(x, 4) for _, x in found],
+            "similarity": [round(x, 4) for _, x in neighbours],
             "split": split,
         }
         demonstration = task.meta.get("demonstration")
@@ -184,7 +184,7 @@ class WriteThoughts:
         x = pl.tasks.descriptor_value(smiles, "MolLogP") or 0.0
         true = bands["high"] if x > 3 else bands["low"] if x < 1 else "moderate logP"
         words = [w for w in (*bands.values(), "moderate logP") if w != true]
-        said = true if rng.random() < self.right else words[int(rng.integers(2))]
+        verdict = true if rng.random() < self.right else words[int(rng.integers(2))]
         rings = (pl.tasks.descriptor_value(smiles, "NumAromaticRings") or 0) > 0
         names = {True: "aromatic", False: "not aromatic"}
         ring = names[rings == (rng.random() < self.right)]
@@ -196,4 +196,6 @@ class WriteThoughts:
         group = pool[int(rng.integers(len(pool)))]
         like = f"Like {neighbours[0]} .\n" if neighbours and self.quote else ""
         end = f"overall likely {str(answer).lower()}"
-        return f"<think>{like}{said}, {ring}, has {group}; {end}</think><answer>{answer}</answer>"
+        return (
+            f"<think>{like}{verdict}, {ring}, has {group}; {end}</think><answer>{answer}</answer>"
+        )

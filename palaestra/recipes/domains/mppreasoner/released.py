@@ -66,8 +66,8 @@ def thought_and_answer(text: str) -> tuple[str | None, bool | None]:
     """The first thought, and the first answer where it is True or False."""
     thought = re.search(r"<think>(.*?)</think>", text, re.DOTALL | re.IGNORECASE)
     answer = re.search(r"<answer>(.*?)</answer>", text, re.DOTALL | re.IGNORECASE)
-    said = answer[1].strip().lower() if answer else ""
-    return (thought[1].strip() if thought else None), {"true": True, "false": False}.get(said)
+    word = answer[1].strip().lower() if answer else ""
+    return (thought[1].strip() if thought else None), {"true": True, "false": False}.get(word)
 
 
 def is_consistent(thought: str, answer: bool) -> bool:
@@ -108,7 +108,7 @@ def is_mostly_linear(smiles: str) -> bool:
 
 def names_structure(thought: str, smiles: str) -> bool:
     low = thought.lower()
-    found = {name: holds for name, (_, holds) in claims.GROUPS.items()} | {
+    tests = {name: holds for name, (_, holds) in claims.GROUPS.items()} | {
         "linear": is_mostly_linear
     }
-    return any(says(low, words) and found[name](smiles) for name, words in GROUPS.items())
+    return any(says(low, words) and tests[name](smiles) for name, words in GROUPS.items())

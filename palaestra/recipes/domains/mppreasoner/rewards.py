@@ -36,11 +36,11 @@ class MoleculeAnswer:
     """
 
     thought: str | None
-    said: bool | None
+    verdict: bool | None
 
     @property
     def readable(self) -> bool:
-        return self.thought is not None and self.said is not None
+        return self.thought is not None and self.verdict is not None
 
 
 def read_answer(text: str) -> MoleculeAnswer:
@@ -54,8 +54,10 @@ def read_answer(text: str) -> MoleculeAnswer:
     thought, _, rest = re.split(r"(</think>)", text, maxsplit=1, flags=re.IGNORECASE)
     thought = re.sub(r"^\s*<think>", "", thought, flags=re.IGNORECASE).strip()
     spoken = SPOKEN.fullmatch(rest)
-    said = spoken["said"].casefold() == "true" if spoken and not spoken["thought"].strip() else None
-    return MoleculeAnswer(thought or None, said)
+    verdict = (
+        spoken["said"].casefold() == "true" if spoken and not spoken["thought"].strip() else None
+    )
+    return MoleculeAnswer(thought or None, verdict)
 
 
 def verdict(thought: str) -> bool | None:
@@ -75,7 +77,7 @@ def sound_terms(
     of_principles = claims.principle_claims(thought, smiles, neighbours)
     of_structure = claims.structure_claims(thought, smiles, neighbours)
     return {
-        "consistent": float(bool(WEIGHING.search(thought)) and verdict(thought) is answer.said),
+        "consistent": float(bool(WEIGHING.search(thought)) and verdict(thought) is answer.verdict),
         "compared": float(bool({*neighbours} & claims.tokens(thought))),
         "principle": float(claims.is_sound(of_principles, every=every)),
         "structure": float(claims.is_sound(of_structure, positive=True, every=every)),
@@ -88,7 +90,7 @@ def released_terms(
     """The same by the released checks."""
     thought = answer.thought or ""
     return {
-        "consistent": float(released.is_consistent(thought, bool(answer.said))),
+        "consistent": float(released.is_consistent(thought, bool(answer.verdict))),
         "compared": float(released.quotes(thought, tuple(neighbours))),
         "principle": float(released.names_principle(thought, smiles)),
         "structure": float(released.names_structure(thought, smiles)),
@@ -149,7 +151,7 @@ class PrincipleReward:
         answer = (
             MoleculeAnswer(*released.thought_and_answer(text)) if as_released else read_answer(text)
         )
-        right = answer.said is not None and str(answer.said) == gold
+        right = answer.verdict is not None and str(answer.verdict) == gold
         terms = dict.fromkeys(TERMS, 0.0)
         total = MALFORMED if not answer.readable else WRONG
         if answer.readable and (right or not self.gated):
@@ -189,8 +191,8 @@ class CheckTrajectories:
     reward: PrincipleReward
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        judged = list[Any]()
+        episodes = list[Any]()
         for e in group.episodes:
             reward = self.reward.judge(pl.response_text(e), group.task)
-            judged.append(replace(e, reward=reward, muted=e.muted or not reward.solved))
-        return replace(group, episodes=tuple(judged))
+            episodes.append(replace(e, reward=reward, muted=e.muted or not reward.solved))
+        return replace(group, episodes=tuple(episodes))

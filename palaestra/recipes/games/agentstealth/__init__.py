@@ -151,10 +151,10 @@ def build(
     pl.check_bounds("agentstealth: profiles", profiles, least=1)
     pl.check_bounds("agentstealth: samples", samples, least=2)
     pl.check_bounds("agentstealth: floor", floor, least=0, most=1)
-    judged = JudgeByRule() if judge is None else JudgeByModel(judge)
-    attack = Attacker(attacker or pl.LocalModel(), judged)
+    same_value = JudgeByRule() if judge is None else JudgeByModel(judge)
+    attack = Attacker(attacker or pl.LocalModel(), same_value)
     asked = fill(INSTRUCTION, {"hidden": hidden or HIDDEN})
-    examined = StealthReward(Attacker(examiner or attack.source, judged), floor)
+    examined = StealthReward(Attacker(examiner or attack.source, same_value), floor)
     measure = StealthExam(examined, exam) if exam else None
     rl = learned(StealthReward(attack, floor, adversarial), samples, asked, measure)
     if not rounds:

@@ -96,8 +96,8 @@ def read_guesses(reply: str, names: Sequence[str]) -> dict[str, Guesses | None]:
     Oslo" or with commas or bars between them, in several such lines, or in a list below the name. None = there
     are none of it.
     """
-    said = pl.verifiers.strip_thinking(reply)
-    made = _read_objects(said, names) or _read_lines(said, names)
+    bare = pl.verifiers.strip_thinking(reply)
+    made = _read_objects(bare, names) or _read_lines(bare, names)
     return {name: made.get(name, ())[: len(WEIGHTS)] or None for name in names}
 
 
@@ -136,9 +136,9 @@ def _read_lines(text: str, names: Sequence[str]) -> dict[str, Guesses]:
     for line in filter(str.strip, text.splitlines()):
         match = next(((n, m) for n, head in heads.items() if (m := head.match(line))), None)
         if match:
-            name, said = match[0], split_guesses(match[1][1] or "")
-            made[name] = made.get(name, ()) + said
-            below = "" if said else name
+            name, guesses = match[0], split_guesses(match[1][1] or "")
+            made[name] = made.get(name, ()) + guesses
+            below = "" if guesses else name
         elif below and (item := ITEM.match(line)) and not line.rstrip(" *_").endswith(":"):
             made[below] += tuple(map(_bare, re.split("[;|]", item[1])))
         else:
@@ -178,8 +178,8 @@ def _values(value: Any) -> Guesses:
     if isinstance(value, str):
         return split_guesses(value)
     listed = value if isinstance(value, list) else [value]
-    said = (str(x).strip() for x in listed if x is not None and not isinstance(x, list | dict))
-    return tuple(x for x in said if x)
+    texts = (str(x).strip() for x in listed if x is not None and not isinstance(x, list | dict))
+    return tuple(x for x in texts if x)
 
 
 def is_same(guess: str, truth: Any) -> bool:

@@ -88,9 +88,9 @@ class JudgeByModel:
     async def __call__(self, ctx: pl.Context, name: str, guess: str, truth: str) -> bool | None:
         if is_same(guess, truth):
             return True
-        shown = {"name": name, "guess": pl.judges.defuse(guess), "truth": truth}
-        said = pl.verifiers.strip_thinking(await ctx.ask(self.source, fill(SAME, shown)))
-        verdict = VERDICT.search(said.casefold())
+        fields = {"name": name, "guess": pl.judges.defuse(guess), "truth": truth}
+        reply = pl.verifiers.strip_thinking(await ctx.ask(self.source, fill(SAME, fields)))
+        verdict = VERDICT.search(reply.casefold())
         return verdict[0] == "yes" if verdict else None
 
 
@@ -156,8 +156,8 @@ class Attacker:
     temperature: float = 0.7
 
     def prompt(self, text: str, names: Sequence[str]) -> str:
-        shown = {"text": pl.judges.defuse(text), "names": ", ".join(names)}
-        return fill(self.template, shown)
+        fields = {"text": pl.judges.defuse(text), "names": ", ".join(names)}
+        return fill(self.template, fields)
 
     async def __call__(
         self, ctx: pl.Context, text: str, truths: Mapping[str, str], seed: int = 0
@@ -171,9 +171,9 @@ class Attacker:
         guesses = read_guesses(reply, list(truths))
         right = dict[str, tuple[bool, ...] | None]()
         for name, own in guesses.items():
-            judged = [await self.judge(ctx, name, x, truths[name]) for x in own or ()]
-            told = tuple(x for x in judged if x is not None)
-            right[name] = told if own and len(told) == len(own) else None
+            rulings = [await self.judge(ctx, name, x, truths[name]) for x in own or ()]
+            verdicts = tuple(x for x in rulings if x is not None)
+            right[name] = verdicts if own and len(verdicts) == len(own) else None
         return Attack(guesses, right)
 
 

@@ -63,8 +63,8 @@ class ShowRoles:
         )
         made = [
             pl.recorded_episode(
-                ctx, "policy", (pl.Message(role="user", content=asked),), said, 1.0, judged=False
+                ctx, "policy", (pl.Message(role="user", content=asked),), reply, 1.0, judged=False
             )
-            for asked, said in pairs
+            for asked, reply in pairs
         ]
         return pl.Group(task=group.task, episodes=tuple(made))

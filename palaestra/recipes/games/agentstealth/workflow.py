@@ -91,10 +91,12 @@ def shown_lessons(lessons: Lessons, names: Sequence[str]) -> dict[str, list[str]
     }
 
 
-def score_lessons(lessons: Lessons, shown: Mapping[str, Sequence[str]], attack: Attack) -> Lessons:
+def score_lessons(
+    lessons: Lessons, lessons_shown: Mapping[str, Sequence[str]], attack: Attack
+) -> Lessons:
     """The lessons after a round in which some were shown; what could not be read moves none."""
     after = {name: dict(own) for name, own in lessons.items()}
-    for name, own in shown.items():
+    for name, own in lessons_shown.items():
         right = attack.right.get(name)
         for lesson in own if right is not None else ():
             after[name][lesson] += -1 if right and right[0] else 1
@@ -188,8 +190,8 @@ class StealthWorkflow:
             last = made.rounds[-1]
             if n > 1 and last.attack.first == 0 and last.attack.unread == 0:
                 break
-            shown = shown_lessons(lessons, list(truths)) if self.memory else {}
-            asked = self.question(made.rounds, original, shown)
+            lessons_shown = shown_lessons(lessons, list(truths)) if self.memory else {}
+            asked = self.question(made.rounds, original, lessons_shown)
             made.controlled += falls(made.rounds, self.drop)
             text = rewritten(await self._ask(ctx, asked, n), original)
             if not text:
@@ -197,7 +199,7 @@ class StealthWorkflow:
             attack = await self.attacker(ctx, text, truths, n)
             made.rounds.append(Round(text, attack, utility(text, original)))
             if self.memory:
-                lessons = score_lessons(lessons, shown, attack)
+                lessons = score_lessons(lessons, lessons_shown, attack)
                 lessons = await self._learn(ctx, lessons, last, made.rounds[-1], list(truths))
         best = made.best
         after = best or made.rounds[-1]
@@ -213,14 +215,14 @@ class StealthWorkflow:
         }
 
     def question(
-        self, rounds: Sequence[Round], original: str, shown: Mapping[str, Sequence[str]]
+        self, rounds: Sequence[Round], original: str, lessons_shown: Mapping[str, Sequence[str]]
     ) -> str:
         """What the teacher is asked: the inferences, the lessons, and to change less where U fell."""
         last = rounds[-1]
         guesses = "; ".join(
             f"{name}: {', '.join(own)}" for name, own in last.attack.guesses.items() if own
         )
-        told = [f"- {name}: {x}" for name, own in shown.items() for x in own]
+        lessons = [f"- {name}: {x}" for name, own in lessons_shown.items() for x in own]
         control = (
             fill(
                 CONTROL,
@@ -236,7 +238,7 @@ class StealthWorkflow:
         values = {
             "text": last.text,
             "guesses": guesses or "nothing that could be read",
-            "lessons": "What helped before:\n" + "\n".join(told) + "\n" if told else "",
+            "lessons": "What helped before:\n" + "\n".join(lessons) + "\n" if lessons else "",
             "control": control,
         }
         return fill(TEACH, values)
@@ -250,12 +252,12 @@ class StealthWorkflow:
             prompt = f"{original.rstrip()}\n\n{self.instruction}"
             rows.append({"prompt": prompt, "demonstration": best.text, "role": "anonymiser"})
         for r in made.rounds:
-            if found := [name for name in names if name in r.attack.found]:
-                said = "\n".join(
-                    f"{name}: {'; '.join(r.attack.guesses[name] or ())}" for name in found
+            if guessed_names := [name for name in names if name in r.attack.found]:
+                guesses = "\n".join(
+                    f"{name}: {'; '.join(r.attack.guesses[name] or ())}" for name in guessed_names
                 )
-                asked = self.attacker.prompt(r.text, found)
-                rows.append({"prompt": asked, "demonstration": said, "role": "attacker"})
+                asked = self.attacker.prompt(r.text, guessed_names)
+                rows.append({"prompt": asked, "demonstration": guesses, "role": "attacker"})
         return rows
 
     async def _learn(
@@ -266,13 +268,13 @@ class StealthWorkflow:
         """
         for name in names:
             unread = any(r.attack.right[name] is None for r in (before, after))
-            found = [name in r.attack.found for r in (before, after)]
-            if unread or found[0] == found[1]:
+            is_guessed = [name in r.attack.found for r in (before, after)]
+            if unread or is_guessed[0] == is_guessed[1]:
                 continue
-            failed, hidden = (before, after) if found[0] else (after, before)
+            failed, hidden = (before, after) if is_guessed[0] else (after, before)
             values = {"name": name, "failed": failed.text, "hidden": hidden.text}
-            said = await self._ask(ctx, fill(LESSON, values), 0)
-            lesson = " ".join(pl.verifiers.strip_thinking(said).split())[:LONGEST]
+            reply = await self._ask(ctx, fill(LESSON, values), 0)
+            lesson = " ".join(pl.verifiers.strip_thinking(reply).split())[:LONGEST]
             if lesson:
                 lessons = add_lesson(lessons, name, lesson)
         return lessons

@@ -96,7 +96,7 @@ def build(
 
 def embedded(games: int = 24, probes: int = 48, steps: int = 80, **options: Any) -> pl.Pipeline:
     """The built-in model, which is shown the game with eight keywords first, for `steps` steps."""
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowDecrypto()),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
@@ -105,7 +105,7 @@ def embedded(games: int = 24, probes: int = 48, steps: int = 80, **options: Any)
     study = build(games=games, probes=probes, **options)
     return pl.Pipeline(
         parts={
-            "player": replace(pl.warm(shown), task=SMALL),
+            "player": replace(pl.warm(sft), task=SMALL),
             "study": pl.Part(study, model=pl.Output("player"), task=SMALL),
         }
     )

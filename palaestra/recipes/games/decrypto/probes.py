@@ -38,7 +38,7 @@ ROLE = (
 class PredictedGuess:
     """What an encoder says that the interceptor guesses; () = it could not be read."""
 
-    said: tuple[int, ...]
+    prediction: tuple[int, ...]
     guess: tuple[int, ...]
     code: tuple[int, ...]
 
@@ -112,13 +112,13 @@ class MindReader:
     retries: int
 
     async def predict(self, game: PlayedGame, turn: int) -> PredictedGuess:
-        said = await self._ask(
+        guess = await self._ask(
             (game.deal, *game.cell, turn, "predict"),
             prediction_prompt(self.world, game, turn),
             pl.worlds.read_code,
         )
         at = game.turns[turn]
-        return PredictedGuess(said, at.intercepted, at.code)
+        return PredictedGuess(guess, at.intercepted, at.code)
 
     async def believe(self, game: PlayedGame, turn: int) -> BelievedKeywords:
         asked = {
@@ -157,9 +157,9 @@ def prediction_numbers(made: Sequence[PredictedGuess]) -> dict[str, Any]:
     if not able:
         return {}
     return {
-        "perspective": share([p.said == p.guess for p in able]),
+        "perspective": share([p.prediction == p.guess for p in able]),
         "perspective_of_the_true_code": share([p.guess == p.code for p in able]),
-        "predicts_the_true_code": share([p.said == p.code for p in able]),
+        "predicts_the_true_code": share([p.prediction == p.code for p in able]),
     }
 
 

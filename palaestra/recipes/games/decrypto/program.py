@@ -117,7 +117,7 @@ class DecryptoStudy:
                 "see illegal replies in items.jsonl, and try a model that follows instructions"
             )
         numbers = prediction_numbers(predicted) | belief_numbers(believed)
-        unread = [not p.said for p in predicted] + [
+        unread = [not p.prediction for p in predicted] + [
             not x for b in believed for x in (b.guessed, b.before, b.other)
         ]
         if unread:
@@ -126,7 +126,7 @@ class DecryptoStudy:
         items: list[dict[str, Any]] = [
             {
                 "kind": "perspective",
-                "said": code(p.said),
+                "said": code(p.prediction),
                 "guess": code(p.guess),
                 "code": code(p.code),
             }
@@ -218,8 +218,8 @@ def cells_table(
         ends = Counter(g.result for g in own)
         illegal = sum(sum(g.illegal.values()) for g in own)
         shares = [f"{ends[end] / len(own):.0%}" for end in ENDS]
-        told = pl.studies.tell_interval(interval, share=False)
-        rows.append([*cell, told, *shares, str(illegal)])
+        interval_text = pl.studies.tell_interval(interval, share=False)
+        rows.append([*cell, interval_text, *shares, str(illegal)])
     return pl.studies.StudyTable(
         "Games by who plays",
         (*ROLES, "turns", *ENDS, "unread replies"),

@@ -36,9 +36,9 @@ class ShowDecrypto:
         pairs = self.pairs(world, group.task, key, rng)
         made = [
             pl.recorded_episode(
-                ctx, "policy", (pl.Message(role="user", content=asked),), told, 1.0, judged=False
+                ctx, "policy", (pl.Message(role="user", content=asked),), reply, 1.0, judged=False
             )
-            for asked, told in pairs
+            for asked, reply in pairs
         ]
         return replace(group, episodes=(*group.episodes, *made))
 

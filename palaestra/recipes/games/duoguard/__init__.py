@@ -130,11 +130,11 @@ def read_rating(reply: str) -> float:
     """The number from 1 to 5 behind the word "rating" or "score", else the first one of a reply that is no
     end of the scale; without one 1 where it begins with "no", else 5, as in the released code.
     """
-    said = SCALE.sub(" ", pl.verifiers.strip_thinking(reply))
-    named = NAMED_RATING.findall(said) or RATING.findall(said)
+    bare = SCALE.sub(" ", pl.verifiers.strip_thinking(reply))
+    named = NAMED_RATING.findall(bare) or RATING.findall(bare)
     if named:
         return float(named[0])
-    return 1.0 if re.match(r"\W*no\b(?! number)", said, re.IGNORECASE) else 5.0
+    return 1.0 if re.match(r"\W*no\b(?! number)", bare, re.IGNORECASE) else 5.0
 
 
 @pl.stage
@@ -147,8 +147,8 @@ class RateByModel:
         self, ctx: pl.Context, text: str, candidate: str, labels: Sequence[str]
     ) -> float:
         named = ", ".join(labels) or PLAIN
-        shown = {"text": text, "candidate": candidate, "labels": named}
-        asked = fill(RATE, {k: pl.judges.defuse(v) for k, v in shown.items()})
+        fields = {"text": text, "candidate": candidate, "labels": named}
+        asked = fill(RATE, {k: pl.judges.defuse(v) for k, v in fields.items()})
         return read_rating(await ctx.ask(self.source, asked))
 
 
@@ -159,8 +159,12 @@ def fill(template: str, values: dict[str, str]) -> str:
 
 def fits(text: str, candidate: str, length: float) -> bool:
     """Whether a candidate is a text of about the length, and not the text itself."""
-    said = candidate.strip()
-    return bool(said) and said != text.strip() and abs(len(said) - len(text)) <= length * len(text)
+    rewrite = candidate.strip()
+    return (
+        bool(rewrite)
+        and rewrite != text.strip()
+        and abs(len(rewrite) - len(text)) <= length * len(text)
+    )
 
 
 @pl.declare(columns=(("language", str, "the language or style to rewrite in"),))
@@ -215,19 +219,19 @@ class PlayDuo:
             "language": str(task.meta["language"]),
             "labels": ", ".join(named) or PLAIN,
         }
-        shown = replace(
+        asked_task = replace(
             task,
             prompt=(pl.Message(role="user", content=fill(self.template, values)),),
         )
         sample = pl.Sample(n=self.n, temperature=self.temperature)
-        made = (await sample(ctx, (*key, "rewrite"), pl.Group(task=shown))).episodes
-        said = [pl.verifiers.strip_thinking(e.text).strip() if e.ok else "" for e in made]
-        kept = await asyncio.gather(*(self._keep(ctx, text, x, named) for x in said))
+        made = (await sample(ctx, (*key, "rewrite"), pl.Group(task=asked_task))).episodes
+        rewrites = [pl.verifiers.strip_thinking(e.text).strip() if e.ok else "" for e in made]
+        kept = await asyncio.gather(*(self._keep(ctx, text, x, named) for x in rewrites))
         scores = await guard_scores(
-            ctx, [x for x, k in zip(said, kept, strict=True) if k], self.classes
+            ctx, [x for x, k in zip(rewrites, kept, strict=True) if k], self.classes
         )
         paid = self._paid(made, kept, scores, labels)
-        seeds = [text, *(x for x, k in zip(said, kept, strict=True) if k)]
+        seeds = [text, *(x for x, k in zip(rewrites, kept, strict=True) if k)]
         learned = [text_episode(ctx, x, labels, self.classes) for x in seeds]
         return replace(group, episodes=(*group.episodes, *paid, *learned))
 

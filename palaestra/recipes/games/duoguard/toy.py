@@ -83,8 +83,8 @@ class ShowRewriting:
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         text = pl.tasks.plain_question(group.task)
         prompt = (pl.Message(role="user", content=self.template.format(text=text)),)
-        told = rewritten(text, pl.rng_of((*key, "rewritten")))
-        made = pl.recorded_episode(ctx, "policy", prompt, told, 1.0, judged=False)
+        rewrite = rewritten(text, pl.rng_of((*key, "rewritten")))
+        made = pl.recorded_episode(ctx, "policy", prompt, rewrite, 1.0, judged=False)
         return replace(group, episodes=(made,))
 
 
@@ -96,8 +96,8 @@ class RateByRule:
         self, ctx: pl.Context, text: str, candidate: str, labels: Sequence[str]
     ) -> float:
         words = {second(w) for w in (*FRUIT, *OTHER)}
-        said = candidate.split()
-        known = bool(said) and all(w in words for w in said)
+        candidate_words = candidate.split()
+        known = bool(candidate_words) and all(w in words for w in candidate_words)
         return 5.0 if known and is_fruit(candidate, "second") == bool(labels) else 1.0
 
 

@@ -111,7 +111,7 @@ def embedded(
     **options: Any,
 ) -> pl.Pipeline:
     """The built-in model, which is shown good moves of other games first, for `steps` steps."""
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowMoves()),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
@@ -120,7 +120,7 @@ def embedded(
     study = build(games=games, plays=plays, training=training, iterations=iterations, **options)
     return pl.Pipeline(
         parts={
-            "player": replace(pl.warm(shown), task=SMALL),
+            "player": replace(pl.warm(sft), task=SMALL),
             "study": pl.Part(study, model=pl.Output("player"), task=SMALL),
         }
     )

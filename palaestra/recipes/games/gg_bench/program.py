@@ -69,8 +69,8 @@ class GameBench:
         usable = [x for x in items if not x["verdict"]]
         for number, (game, item) in enumerate(zip(games, usable, strict=True)):
             item |= await self._played(ctx, world, number, game)
-            shown = {"game": number + 1, "won": sum(p["won"] for p in item["plays"])}
-            ctx.log({**shown, "plays": len(item["plays"])})
+            outcome = {"game": number + 1, "won": sum(p["won"] for p in item["plays"])}
+            ctx.log({**outcome, "plays": len(item["plays"])})
         report = tell_games(items, self.protocol(world), self.question)
         return pl.studies.publish(ctx, report)
 
@@ -123,9 +123,9 @@ class GameBench:
             return {"title": f"game {number + 1}", **asdict(game)}
 
         async def examine() -> dict[str, Any]:
-            said = await pl.worlds.examine_game(game.code, ctx.seed)
-            if isinstance(said, pl.worlds.GameVerdict):
-                return asdict(said)
+            verdict = await pl.worlds.examine_game(game.code, ctx.seed)
+            if isinstance(verdict, pl.worlds.GameVerdict):
+                return asdict(verdict)
             seed, n = f"{ctx.seed}/{number}", max(20, self.n)
             trained = await self._trained(game, seed)
             if isinstance(trained, pl.worlds.GameVerdict):
@@ -145,7 +145,7 @@ class GameBench:
             return {
                 "verdict": "",
                 "why": "",
-                **asdict(said),
+                **asdict(verdict),
                 **dict(zip(names, points, strict=True)),
                 **trained,
             }
@@ -158,16 +158,16 @@ class GameBench:
         """
         if self.opponent != "agent":
             return {}
-        weights, told = game.agent, dict[str, Any]()
+        weights, points = game.agent, dict[str, Any]()
         if not weights:
             agent = await pl.worlds.train_on_game(game.code, self.training, seed)
             if isinstance(agent, pl.worlds.GameVerdict):
                 return agent
-            weights, told = agent.weights, {"agent_points": agent.points}
+            weights, points = agent.weights, {"agent_points": agent.points}
         best = await pl.worlds.compare_players(game.code, self.iterations, weights, seed)
         if isinstance(best, pl.worlds.GameVerdict):
             return best
-        return {**told, "weights": weights, "best_moves": best}
+        return {**points, "weights": weights, "best_moves": best}
 
     @property
     def solved(self) -> int:

@@ -109,8 +109,8 @@ def choose_nodes(
 
 def messages_of(e: pl.Episode) -> list[pl.Segment]:
     """What the agents said, by turn."""
-    said = (s for r in e.rows for s in r.segments if s.logp is not None)
-    return sorted(said, key=lambda s: s.turn)
+    segments = (s for r in e.rows for s in r.segments if s.logp is not None)
+    return sorted(segments, key=lambda s: s.turn)
 
 
 @pl.declare(
@@ -184,8 +184,8 @@ class SampleNodes:
         turn: int,
     ) -> tuple[pl.Episode, ...]:
         """Trajectories that say the same before `turn`, and anew from there."""
-        said = tuple(s for s in nodes if s.turn < turn)
-        begun = {n: pl.rollout.Continued(player=p, said=said) for n, p in players.items()}
+        earlier = tuple(s for s in nodes if s.turn < turn)
+        begun = {n: pl.rollout.Continued(player=p, said=earlier) for n, p in players.items()}
         alone = replace(group, episodes=())
         sample = team_sample(self.team, self.n - 1)
         return (await sample.play(ctx, (*key, "node", turn), alone, begun)).episodes
@@ -235,9 +235,9 @@ def as_node(e: pl.Episode, node: pl.Segment, parts: Mapping[str, float], muted: 
         return replace(s, trained=s.trained and s.logp is not None and s.turn == node.turn)
 
     rows = tuple(replace(r, segments=tuple(map(masked, r.segments))) for r in e.rows)
-    said = next((s.text for s in messages_of(e) if s.turn == node.turn), "")
+    node_text = next((s.text for s in messages_of(e) if s.turn == node.turn), "")
     agent = node.policy
-    facts = {**e.facts, "agent": agent, "node": f"{node.turn} {agent}", "node_text": said}
+    facts = {**e.facts, "agent": agent, "node": f"{node.turn} {agent}", "node_text": node_text}
     reward = replace(e.reward, parts={**e.reward.parts, **parts}, solved=e.solved)
     return replace(e, rows=rows, facts=facts, muted=muted, reward=reward)
 

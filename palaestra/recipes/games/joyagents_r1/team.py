@@ -79,8 +79,8 @@ class Team:
         offered = await self._offered()
         listed = (f"- {n}: {', '.join(offered[n]) or 'no tools'}" for n in self.specialists)
         text = "\n".join(("Agents:", *listed, WHICH))
-        said = add_text(task.prompt, notes_text(task, MASTER), text)
-        return self._route(TeamState(task=task), said)
+        prompt = add_text(task.prompt, notes_text(task, MASTER), text)
+        return self._route(TeamState(task=task), prompt)
 
     async def step(self, state: TeamState, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
         (act,) = acts
@@ -113,12 +113,12 @@ class Team:
 
     async def _consult(self, state: TeamState, name: str, key: pl.Key) -> pl.Frame:
         task, before = state.task, [f"{a} answered:\n{x}" for a, x in state.answers if x]
-        said = add_text(task.prompt, notes_text(task, name), *before)
-        shown = replace(task, prompt=said)
+        prompt = add_text(task.prompt, notes_text(task, name), *before)
+        consulted = replace(task, prompt=prompt)
         if (await self._offered())[name] and self.tools is not None:
-            frame = await self.tools.reset(shown, key)
+            frame = await self.tools.reset(consulted, key)
         else:
-            frame = pl.worlds.Question().reset(shown, key)
+            frame = pl.worlds.Question().reset(consulted, key)
         return await self._turn(replace(state, agent=name), frame)
 
     async def _turn(self, state: TeamState, frame: pl.Frame) -> pl.Frame:
@@ -136,8 +136,8 @@ class Team:
         own = (await self._offered())[state.agent]
         if own and self.tools is not None:
             calls = tuple(own_call(c, own) for c in act.calls)
-            said = replace(act, calls=calls, call=calls[0] if calls else None)
-            frame = await self.tools.step(state.inner, (said,), key)
+            acted = replace(act, calls=calls, call=calls[0] if calls else None)
+            frame = await self.tools.step(state.inner, (acted,), key)
             if frame.asks:
                 return await self._turn(state, frame)
         else:
@@ -153,8 +153,8 @@ class Team:
         heard = f"{state.agent} answered:\n{answers[-1][1] or 'nothing'}"
         after = replace(state, agent="", inner=None, answers=answers)
         if len(answers) < self.rounds:
-            said = (pl.Message(role="user", content=f"{heard}\n\n{AGAIN}"),)
-            return replace(self._route(after, said, (DONE,)), facts=facts)
+            again = (pl.Message(role="user", content=f"{heard}\n\n{AGAIN}"),)
+            return replace(self._route(after, again, (DONE,)), facts=facts)
         return replace(self._conclude(after, heard), facts=facts)
 
     def _route(

@@ -125,7 +125,7 @@ def build(
 
 def embedded(games: int = 8, asked: int = 48, steps: int = 100, **options: Any) -> pl.Pipeline:
     """The built-in model, which is shown the best plan of Collab Escape first, for `steps` steps."""
-    shown = pl.vary(
+    sft = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowCoordination()),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
@@ -134,7 +134,7 @@ def embedded(games: int = 8, asked: int = 48, steps: int = 100, **options: Any) 
     study = build(games=games, asked=asked, **options)
     return pl.Pipeline(
         parts={
-            "player": replace(pl.warm(shown), task=TINY),  # which takes less to measure
+            "player": replace(pl.warm(sft), task=TINY),  # which takes less to measure
             "study": pl.Part(study, model=pl.Output("player"), task=SMALL),
         }
     )

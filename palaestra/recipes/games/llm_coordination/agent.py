@@ -62,9 +62,9 @@ def ground(
         The action, and how it was found: "named", "similar", "drawn", or "free" where nobody lists
         the legal ones.
     """
-    said = pl.verifiers.strip_thinking(text)
-    marked = [m.strip() for m in ACTION.findall(said) if m.strip()]
-    parts = marked[-1:] or [line.strip() for line in reversed(said.splitlines()) if line.strip()]
+    bare = pl.verifiers.strip_thinking(text)
+    marked = [m.strip() for m in ACTION.findall(bare) if m.strip()]
+    parts = marked[-1:] or [line.strip() for line in reversed(bare.splitlines()) if line.strip()]
     if not legal:
         return (parts[0] if parts else "").strip(" .*"), "free"
     for part in parts:
@@ -92,11 +92,11 @@ def is_accepted(text: str) -> bool:
     """Whether a verification says yes: the verdict that it begins with, else its last "okay" or "not okay", else
     the first other word that judges. One without a verdict is no objection.
     """
-    said = pl.verifiers.strip_thinking(text)
-    if first := SAID_FIRST.match(said):
+    bare = pl.verifiers.strip_thinking(text)
+    if first := SAID_FIRST.match(bare):
         return (first[1] or first[2]).lower() in ("okay", "ok", "yes")
-    okays = OKAY.findall(said)
-    verdict = okays[-1:] or VERDICT.findall(said)[:1]
+    okays = OKAY.findall(bare)
+    verdict = okays[-1:] or VERDICT.findall(bare)[:1]
     return not verdict or verdict[0].lower() in ("okay", "ok", "yes", "safe", "legal")
 
 
@@ -184,9 +184,9 @@ class TeamOfMinds:
         return await self._go_on(MindsState(None), frame, key, {})
 
     async def step(self, state: MindsState, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
-        said = {a.ask.seat: a.text for a in acts}
+        texts = {a.ask.seat: a.text for a in acts}
         minds = tuple(
-            self._hear(state, m, said[m.ask.seat], key) if m.ask.seat in said else m
+            self._hear(state, m, texts[m.ask.seat], key) if m.ask.seat in texts else m
             for m in state.minds
         )
         state = replace(state, minds=minds)
@@ -308,7 +308,7 @@ class TeamOfMinds:
         left = tuple(x for x in mind.ask.choices if x not in mind.refused)
         return replace(ask, prefix=LEAD, choices=left or mind.ask.choices)
 
-    def prompt(self, state: MindsState, mind: Mind, shown: str) -> str:
+    def prompt(self, state: MindsState, mind: Mind, view: str) -> str:
         """What a stage asks, behind what the world shows."""
         brief = getattr(self.world, "brief", False)
         wording = lambda text: BRIEF[text] if brief else text
@@ -327,7 +327,7 @@ class TeamOfMinds:
                 asked += wording(REFUSED).format(refused=", ".join(mind.refused))
         else:
             asked = wording(VERIFY).format(action=mind.move)
-        return "\n".join([shown, *memory, asked])
+        return "\n".join([view, *memory, asked])
 
 
 @pl.stage

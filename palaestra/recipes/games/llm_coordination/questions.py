@@ -95,14 +95,14 @@ class RoomQuestions:
         options = [right, *others]
         order = rng.permutation(len(options)).tolist()
         options = [options[j] for j in order]
-        shown = world.place_text(place, seat)
+        place_lines = world.place_text(place, seat)
         text = (BRIEF if world.brief else TEXTS)[kind].format(
             who=asked if world.brief else asked.capitalize()
         )
         if world.brief:
-            return "\n".join([f"you {seat}", *shown, text]), options, options.index(right)
+            return "\n".join([f"you {seat}", *place_lines, text]), options, options.index(right)
         rules = world.rules(seat)
-        return f"{rules}\n\n{' '.join(shown)}\n{text}", options, options.index(right)
+        return f"{rules}\n\n{' '.join(place_lines)}\n{text}", options, options.index(right)
 
 
 def questions_of(file: str, world: Any) -> Any:

@@ -34,9 +34,9 @@ class ShowCoordination:
         rng = pl.rng_of((*key, "show"))
         made = [
             pl.recorded_episode(
-                ctx, "policy", (pl.Message(role="user", content=asked),), said, 1.0, judged=False
+                ctx, "policy", (pl.Message(role="user", content=asked),), reply, 1.0, judged=False
             )
-            for asked, said in (self.pair(rng) for _ in range(self.n))
+            for asked, reply in (self.pair(rng) for _ in range(self.n))
         ]
         return replace(group, episodes=(*group.episodes, *made))
 
@@ -56,7 +56,7 @@ class ShowCoordination:
         if stage == "direct":
             return world.shown(state, seat), moves[at]
         mind = Mind(pl.Ask(seat=seat), CAC, stage, belief=moves[1 - at], move=moves[at])
-        said: Mapping[str, str] = {
+        replies: Mapping[str, str] = {
             "partner": moves[1 - at],
             "plan": f"Action: {moves[at]}",
             "verify": "okay",
@@ -64,6 +64,6 @@ class ShowCoordination:
         able = [a for a in world.actions(place, seat) if a != moves[at]]
         if stage == "verify" and rng.random() < 0.5:
             mind = replace(mind, move=able[int(rng.integers(len(able)))])
-            said = {**said, "verify": "not okay"}
+            replies = {**replies, "verify": "not okay"}
         team = TeamOfMinds(world, (CAC, CAC))
-        return team.prompt(MindsState(state), mind, world.shown(state, seat)), said[stage]
+        return team.prompt(MindsState(state), mind, world.shown(state, seat)), replies[stage]

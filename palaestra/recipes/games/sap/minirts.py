@@ -149,18 +149,18 @@ class MiniRts:
     def _seen(self, game: RtsGame, side: int, key: pl.Key) -> str:
         """What a side has been seen to do so far, each feature wrong with the chance `noise`."""
         rng = pl.rng_of((*key, "seen", game.tick))
-        shown = game.shown(side)
+        view = game.shown(side)
         wrong = lambda: rng.random() < self.noise
         pick = lambda options: str(options[int(rng.integers(len(options)))])
-        shown["harvesters"] = pick((1, 2)) if wrong() else shown["harvesters"]
-        if shown["barracks"] != "0" and wrong():
-            shown["barracks"] = pick(TRIGGERS)
-        kinds = shown["units"].split()
-        shown["units"] = " ".join(u for u in UNITS if (u in kinds) != wrong())
+        view["harvesters"] = pick((1, 2)) if wrong() else view["harvesters"]
+        if view["barracks"] != "0" and wrong():
+            view["barracks"] = pick(TRIGGERS)
+        kinds = view["units"].split()
+        view["units"] = " ".join(u for u in UNITS if (u in kinds) != wrong())
         for name, options in (("target", TARGETS), ("distance", DISTANCES)):
-            if shown[name] and wrong():
-                shown[name] = pick(options)
-        return "; ".join((f"tick {game.tick}", *(f"{k} {v}" for k, v in shown.items() if v)))
+            if view[name] and wrong():
+                view[name] = pick(options)
+        return "; ".join((f"tick {game.tick}", *(f"{k} {v}" for k, v in view.items() if v)))
 
     def read(self, text: str) -> PlannedStrategy | None:
         """The strategy that a recogniser names."""

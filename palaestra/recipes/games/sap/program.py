@@ -283,11 +283,13 @@ class StrategyPlanning:
             nonlocal own, predicted
             watched.append(now)
             is_told = arm == "sap_known" and other.vector  # a rule has no vector
-            told = other if is_told else await self.recognised(ctx, game, seen, watched)
-            right.append(told is not None and told.vector == other.vector)
-            if told is not None:
+            strategy = other if is_told else await self.recognised(ctx, game, seen, watched)
+            right.append(strategy is not None and strategy.vector == other.vector)
+            if strategy is not None:
                 near = arm == "nearest"
-                own, predicted = (known.nearest(told), None) if near else known.response(told)
+                own, predicted = (
+                    (known.nearest(strategy), None) if near else known.response(strategy)
+                )
             answers.append(own.vector != known.meta.vector)
             return own
 
@@ -326,14 +328,14 @@ class StrategyPlanning:
             lines = (f"{i + 1}. {s.text}\n" for i, s in enumerate(game.space))
             listed = f"The strategies:\n{''.join(lines)}\n"
         games = [*seen, *watched[-1:]]  # what was watched last tells all of a game
-        shown = "\n".join(f"game {i + 1}: {text}" for i, text in enumerate(games))
-        asked = RECOGNISE.format(seen=shown, listed=listed, form=game.form)
+        listing = "\n".join(f"game {i + 1}: {text}" for i, text in enumerate(games))
+        asked = RECOGNISE.format(seen=listing, listed=listed, form=game.form)
         for i in range(TRIES):
             request = pl.ChatRequest(
                 messages=pl.services.question_messages(asked), temperature=0.7 if i else 0.0
             )
-            if (told := game.read(await ctx.ask(source, request, seed=i))) is not None:
-                return told
+            if (strategy := game.read(await ctx.ask(source, request, seed=i))) is not None:
+                return strategy
         return None
 
     def _write(

@@ -21,7 +21,7 @@ class PlannedGame:
     """A state of the game, and what each seat has said."""
 
     state: Any
-    said: tuple[tuple[str, str], ...] = ()
+    talk: tuple[tuple[str, str], ...] = ()
 
 
 @pl.declare(facts=(("said_by_seat", tuple, "the replies of a game with the seat of each"),))
@@ -40,14 +40,14 @@ class WithPlans:
         return self._planned(await _frame(self.world.reset(task, key)), ())
 
     async def step(self, state: PlannedGame, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
-        said = (*state.said, *((a.ask.seat, a.text) for a in acts))
+        talk = (*state.talk, *((a.ask.seat, a.text) for a in acts))
         frame = await _frame(self.world.step(state.state, acts, key))
-        return self._planned(frame, said)
+        return self._planned(frame, talk)
 
-    def _planned(self, frame: pl.Frame, said: tuple[tuple[str, str], ...]) -> pl.Frame:
+    def _planned(self, frame: pl.Frame, talk: tuple[tuple[str, str], ...]) -> pl.Frame:
         asks = tuple(replace(a, say=self._told(a)) for a in frame.asks)
-        facts = {**frame.facts, "said_by_seat": said}
-        return replace(frame, state=PlannedGame(frame.state, said), asks=asks, facts=facts)
+        facts = {**frame.facts, "said_by_seat": talk}
+        return replace(frame, state=PlannedGame(frame.state, talk), asks=asks, facts=facts)
 
     def _told(self, ask: pl.Ask) -> tuple[pl.Message, ...]:
         plan = dict(self.plans).get(ask.seat, "")
@@ -103,8 +103,12 @@ class SeatedGame:
         if pl.payment(mine) not in parts and pl.payment(theirs) not in parts:
             return None
         margin = parts.get(pl.payment(mine), 0.0) - parts.get(pl.payment(theirs), 0.0)
-        said = "\n".join(t for seat, t in episode.facts.get("said_by_seat", ()) if seat == theirs)
-        return PlayedMatch(won=int(margin > 0) - int(margin < 0), damage=0.0, seen=said[-EXCERPT:])
+        their_words = "\n".join(
+            t for seat, t in episode.facts.get("said_by_seat", ()) if seat == theirs
+        )
+        return PlayedMatch(
+            won=int(margin > 0) - int(margin < 0), damage=0.0, seen=their_words[-EXCERPT:]
+        )
 
     def _size(self) -> int:
         size = self.ctx.bench.tasks.size

@@ -94,8 +94,8 @@ class PlanByModel:
             f"first, each on a line of its own behind `have:`. {kernel.subgoal_rules} Prove nothing.",
         ]
         if failed:
-            said = "\n".join(failed)
-            lines.append(f"These could not be proven; correct them or split them:\n{said}")
+            failures = "\n".join(failed)
+            lines.append(f"These could not be proven; correct them or split them:\n{failures}")
         reply = await ctx.ask(self.client, "\n".join(lines), seed=len(failed))
         return read_subgoals(reply)
 

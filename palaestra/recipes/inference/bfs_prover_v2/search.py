@@ -60,8 +60,8 @@ def read_tactic(text: str) -> str:
     marks of a list.
     """
     for line in FENCE.sub("", pl.verifiers.strip_thinking(text)).replace("`", "").splitlines():
-        if said := re.sub(r"^\s*(?:[-*]|\d+[.)])\s+", "", line).strip():
-            return said
+        if tactic := re.sub(r"^\s*(?:[-*]|\d+[.)])\s+", "", line).strip():
+            return tactic
     return ""
 
 
@@ -132,13 +132,13 @@ class TacticSearch:
 
         async def expand(state: pl.services.ProofState, at: pl.Key) -> pl.rollout.Opening:
             nonlocal too_long
-            said = await self._say(ctx, at, state)
-            if said is None:
+            tactics = await self._say(ctx, at, state)
+            if tactics is None:
                 too_long += 1
                 return pl.rollout.Opening()
-            after = await asyncio.to_thread(self.kernel.step, state, [t.tactic for t in said])
+            after = await asyncio.to_thread(self.kernel.step, state, [t.tactic for t in tactics])
             children = list[pl.rollout.Branch]()
-            for t, made in zip(said, after, strict=True):
+            for t, made in zip(tactics, after, strict=True):
                 tried[int(at[-1]), t.tactic] = t
                 if isinstance(made, pl.services.ProofState):
                     children.append(
@@ -183,9 +183,11 @@ class TacticSearch:
         if len(ids) + ctx.bench.max_tokens > ctx.model(self.model).context:
             return None
         listed = () if self.free else self.kernel.tactics(state)
-        said = await (self._choose(ctx, ids, listed, key) if listed else self._write(ctx, ids, key))
+        proposals = await (
+            self._choose(ctx, ids, listed, key) if listed else self._write(ctx, ids, key)
+        )
         texts = dict[str, TriedTactic]()
-        for tactic, logp, n in said:
+        for tactic, logp, n in proposals:
             tried = TriedTactic(prompt=prompt, tactic=tactic, logp=logp, tokens=n)
             if tactic:
                 texts.setdefault(tactic, tried)
@@ -200,13 +202,13 @@ class TacticSearch:
         made = await asyncio.gather(
             *(engine.generate(ids, sampling, (*key, i)) for i in range(self.tactics))
         )
-        said = list[tuple[str, float, int]]()
+        proposals = list[tuple[str, float, int]]()
         for c in made:
             text = c.text[: c.cut]
             tactic = read_tactic(text)
             n = tactic_length(tactic, text, lambda i, c=c: ctx.decode(c.ids[:i]), len(c.ids))
-            said.append((tactic, float(sum(c.logp[:n])), n))
-        return said
+            proposals.append((tactic, float(sum(c.logp[:n])), n))
+        return proposals
 
     async def _choose(
         self, ctx: pl.Context, ids: tuple[int, ...], listed: Sequence[str], key: pl.Key
@@ -214,13 +216,13 @@ class TacticSearch:
         """Tactics that the model draws without replacement from all that are legal. Their log-prob is
         that of the model without this restriction.
         """
-        engine, said = ctx.engine(self.model), list[tuple[str, float, int]]()
+        engine, proposals = ctx.engine(self.model), list[tuple[str, float, int]]()
         left: dict[tuple[int, ...], str] = {
             (*engine.dialect.encode_text(t), engine.dialect.end): t for t in listed
         }
-        while left and len(said) < self.tactics:
+        while left and len(proposals) < self.tactics:
             sampling = pl.Sampling(temperature=self.temperature, choices=tuple(left))
-            c = await engine.generate(ids, sampling, (*key, len(said)))
+            c = await engine.generate(ids, sampling, (*key, len(proposals)))
             mass = c.choices.log_mass if c.choices is not None else 0.0
-            said.append((left.pop(c.ids), float(sum(c.logp)) + mass, len(c.ids)))
-        return said
+            proposals.append((left.pop(c.ids), float(sum(c.logp)) + mass, len(c.ids)))
+        return proposals

@@ -157,32 +157,32 @@ class CollectProofs:
         first = pl.curriculum.first_number(ctx)
         tasks = [ctx.bench.tasks.task("train", first + i) for i in range(n)]
         each = await asyncio.gather(*(self._proof(ctx, task) for task in tasks))
-        found = [(task, s) for task, s in zip(tasks, each, strict=True) if s is not None]
-        path_steps = [t for _, s in found for t in s.tried if t.on_path]
+        proofs = [(task, s) for task, s in zip(tasks, each, strict=True) if s is not None]
+        path_steps = [t for _, s in proofs for t in s.tried if t.on_path]
         kept = {
             id(path_steps[i]) for i in kept_ranks([t.perplexity for t in path_steps], *self.band)
         }
         rows = [
             self._row(task, t.prompt[-1].content, t.tactic, i)
-            for task, s in found
+            for task, s in proofs
             for i, t in enumerate(x for x in s.tried if x.on_path)
             if id(t) in kept
         ]
-        lengths = [len(s.script or ()) for _, s in found]
+        lengths = [len(s.script or ()) for _, s in proofs]
         if self.written:
             made = [await asyncio.to_thread(self._written, ctx, task) for task in tasks]
             rows += [row for steps in made for row in steps]
         rows = _without_repeats(rows)
         if len(rows) < 2:  # one of them is held out
             raise pl.UserError(
-                f"proofs of {len(found)} in {n} theorems were found, with {len(rows)} tactics in the band: "
+                f"proofs of {len(proofs)} in {n} theorems were found, with {len(rows)} tactics in the band: "
                 "too little to learn from; start from a model that writes tactics, give proofs in the "
                 "column demonstration (proofs=true), or raise openings"
             )
         with open(path, "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
         numbers = {
-            "proved": len(found) / max(1, n),
+            "proved": len(proofs) / max(1, n),
             "steps": float(len(rows)),
             "length": float(np.mean(lengths)) if lengths else 0.0,
         }

@@ -69,17 +69,17 @@ class ControlledDecoding:
         answers = await asyncio.gather(*map(self._answer, places))
         spent = [s.spent for s in spendings]
         ctx.spend("forwards", sum(spent))
-        judged = [await p.reward(a.ids, p.task) for p, a in zip(places, answers, strict=True)]
+        rewards = [await p.reward(a.ids, p.task) for p, a in zip(places, answers, strict=True)]
         by = [j for a in answers for j in a.by if j >= 0]
         chosen = {n: by.count(j) / len(by) for j, n in enumerate(self.agents) if by}
         searches = float(np.mean([a.searches for a in answers]))
-        target = float(np.mean([r.total for r in judged]))
+        target = float(np.mean([r.total for r in rewards]))
         ctx.log({"target": target, "searches": searches, "chosen_by": chosen})
         if ctx.out is not None:
-            await self._keep(ctx, places, answers, judged)
+            await self._keep(ctx, places, answers, rewards)
         return {
             "target": target,
-            **{name: float(np.mean([r.parts[name] for r in judged])) for name in judged[0].parts},
+            **{name: float(np.mean([r.parts[name] for r in rewards])) for name in rewards[0].parts},
             "tokens": float(np.mean([len(a.ids) for a in answers])),
             "forwards": float(np.mean(spent)),
             "nats": reference_nats(ctx, tasks, answers),
@@ -93,11 +93,11 @@ class ControlledDecoding:
         ctx: pl.Context,
         places: Sequence["ProblemInRun"],
         answers: Sequence[SignedAnswer],
-        judged: Sequence[pl.Reward],
+        rewards: Sequence[pl.Reward],
     ) -> None:
         """Writes answers.jsonl, and says what each agent is worth alone; these answers are in no budget."""
         lines: list[dict[str, Any]] = []
-        for place, answer, reward in zip(places, answers, judged, strict=True):
+        for place, answer, reward in zip(places, answers, rewards, strict=True):
             alone = dict[str, Any]()
             for name in self.agents:
                 free = ProblemInRun(ctx, place.task, place.task, Spending(0), self)
@@ -147,19 +147,19 @@ class ControlledDecoding:
             return await TokenSearch(place).answer()
         if not self.forwards:
             return await greedy(place, self.agents[0])
-        found = await (best_of_n(place) if self.method == "best of n" else self._joint(place))
-        values = [await place.judge(a.ids) for a in found]
-        return found[max(range(len(found)), key=values.__getitem__)]
+        answers = await (best_of_n(place) if self.method == "best of n" else self._joint(place))
+        values = [await place.judge(a.ids) for a in answers]
+        return answers[max(range(len(answers)), key=values.__getitem__)]
 
     async def _joint(self, place: "ProblemInRun") -> list[SignedAnswer]:
         """Answers to whose every token all agents are heard, some at a time, until the next might
         not be paid for.
         """
-        found: list[SignedAnswer] = []
+        answers: list[SignedAnswer] = []
         price = len(self.agents) * place.limit
-        while (n := place.spending.left // price) or not found:
-            found += joint_answers(place, max(1, n), len(found), self.method == "average")
-        return found
+        while (n := place.spending.left // price) or not answers:
+            answers += joint_answers(place, max(1, n), len(answers), self.method == "average")
+        return answers
 
 
 def reference_nats(
@@ -171,5 +171,5 @@ def reference_nats(
     for task, answer in zip(tasks, answers, strict=True):
         heard = dialect.extend(task.prompt, first=True, closed=False)
         pairs.append((tuple(i for s in heard for i in s.ids), tuple(answer.ids)))
-    found = pl.models.score_pairs(ctx.model("policy"), pairs)
-    return -float(sum(x.sum() for x in found)) / max(1, sum(map(len, found)))
+    logps = pl.models.score_pairs(ctx.model("policy"), pairs)
+    return -float(sum(x.sum() for x in logps)) / max(1, sum(map(len, logps)))

@@ -88,18 +88,18 @@ class ProblemInRun:
     ) -> None:
         self.ctx, self.task, self.spending, self.how = ctx, task, spending, how
         self.limit = ctx.bench.max_tokens
-        self.judged = other if how.misjudged else task
+        self.reward_task = other if how.misjudged else task
         heard = ctx.engine("policy").dialect.extend(task.prompt, first=True, closed=False)
         self.prompt = tuple(i for segment in heard for i in segment.ids)
 
     async def judge(self, ids: Sequence[int]) -> float:
         """The target of a text, as far as it goes."""
-        return (await self.reward(ids, self.judged)).total
+        return (await self.reward(ids, self.reward_task)).total
 
     async def reward(self, ids: Sequence[int], task: pl.Task) -> pl.Reward:
         """What a text is worth as an answer to a task. Raises Fault where its judge fails."""
         ended = bool(ids) and ids[-1] in self.ctx.model("policy").eos
-        said = pl.Segment(
+        segment = pl.Segment(
             ids=tuple(ids),
             author="policy",
             policy="policy",
@@ -107,7 +107,7 @@ class ProblemInRun:
             text=self.ctx.decode(ids[:-1] if ended else ids),
             finish="eos" if ended else "length",
         )
-        episode = pl.Episode(rows=(pl.Row(segments=(said,)),), status="finished")
+        episode = pl.Episode(rows=(pl.Row(segments=(segment,)),), status="finished")
         group = pl.Group(task=task, episodes=(episode,))
         scored = await pl.Score(reward=self.how.target)(self.ctx, self.key("judge"), group)
         reward = scored.episodes[0].reward
@@ -125,11 +125,16 @@ class ProblemInRun:
 
 
 async def generate(
-    place: ProblemInRun, agent: str, said: Sequence[int], most: int, temperature: float, key: pl.Key
+    place: ProblemInRun,
+    agent: str,
+    answer_so_far: Sequence[int],
+    most: int,
+    temperature: float,
+    key: pl.Key,
 ) -> list[int]:
-    """What an agent says after the prompt and `said`."""
+    """What an agent says after the prompt and `answer_so_far`."""
     sampling = pl.Sampling(temperature=temperature, max_tokens=most)
-    made = await place.ctx.engine(agent).generate((*place.prompt, *said), sampling, key)
+    made = await place.ctx.engine(agent).generate((*place.prompt, *answer_so_far), sampling, key)
     place.spending.add(len(made.ids))
     return list(made.ids)
 
@@ -141,20 +146,20 @@ async def greedy(place: ProblemInRun, agent: str) -> SignedAnswer:
 
 async def best_of_n(place: ProblemInRun) -> list[SignedAnswer]:
     """Samples of the agents in turn, until the next might not be paid for."""
-    found: list[SignedAnswer] = []
-    while place.spending.left >= place.limit or not found:
-        n, agents = len(found), place.how.agents
+    answers: list[SignedAnswer] = []
+    while place.spending.left >= place.limit or not answers:
+        n, agents = len(answers), place.how.agents
         j = n % len(agents)
         heat, key = place.how.temperature, place.key("sample", n)
         ids = await generate(place, agents[j], (), place.limit, heat, key)
-        found.append(SignedAnswer(ids, [j] * len(ids)))
-    return found
+        answers.append(SignedAnswer(ids, [j] * len(ids)))
+    return answers
 
 
 def joint_answers(place: ProblemInRun, n: int, first: int, average: bool) -> list[SignedAnswer]:
     """`n` answers in step: at every token an agent is drawn, or the mean of all logits."""
     eos, agents = place.ctx.model("policy").eos, place.how.agents
-    found = [SignedAnswer() for _ in range(n)]
+    answers = [SignedAnswer() for _ in range(n)]
     rngs = [pl.rng_of(place.key("joint", first + i)) for i in range(n)]
     open_rows = list(range(n))
     cursors = [place.cursor(a).fork([0] * n) for a in agents]
@@ -166,15 +171,15 @@ def joint_answers(place: ProblemInRun, n: int, first: int, average: bool) -> lis
             law_V = logits_KBV[:, b].mean(0) if average else logits_KBV[j, b]
             p_V = (law_V / place.how.temperature).double().softmax(-1).numpy(force=True)
             z = int(rngs[i].choice(len(p_V), p=p_V / p_V.sum()))
-            found[i].ids.append(z)
-            found[i].by.append(j)
+            answers[i].ids.append(z)
+            answers[i].by.append(j)
             token.append(z)
-        full = len(found[open_rows[0]].ids) == place.limit
+        full = len(answers[open_rows[0]].ids) == place.limit
         on = [b for b, z in enumerate(token) if z not in eos and not full]
         open_rows = [open_rows[b] for b in on]
         if on:
             cursors = [c.fork(on).append([token[b] for b in on]) for c in cursors]
-    return found
+    return answers
 
 
 class TokenSearch:
@@ -192,29 +197,29 @@ class TokenSearch:
         """Token by token, until a text ends or is full; the agent that spoke last ends it greedily
         where no search can be paid for any more.
         """
-        said, last = self.answer_so_far, 0
-        while (more := self.place.limit - len(said.ids)) > 0:
+        answer, last = self.answer_so_far, 0
+        while (more := self.place.limit - len(answer.ids)) > 0:
             laws = [c.logits()[0].log_softmax(-1) for c in self.cursors]
             ref_V = self.ref.logits()[0].log_softmax(-1)
             each = [candidates(law) for law in laws]
             if all(e == each[0] and len(e) == 1 for e in each):
                 z = each[0][0]
-            elif (found := await self.choose(laws, ref_V, each)) is not None:
-                last, z = found
+            elif (choice := await self.choose(laws, ref_V, each)) is not None:
+                last, z = choice
             else:
-                said.ids += await self.end(last, (), more)
+                answer.ids += await self.end(last, (), more)
                 break
-            said.ids.append(z)
-            said.by.append(last)
+            answer.ids.append(z)
+            answer.by.append(last)
             if z in self.eos:
                 break
             if self.place.spending.left < more + len(self.cursors) + 1:
-                said.ids += await self.end(last, (), more - 1)
+                answer.ids += await self.end(last, (), more - 1)
                 break
             self.cursors = [c.append([z]) for c in self.cursors]
             self.ref = self.ref.append([z])
-        said.by += [last] * (len(said.ids) - len(said.by))
-        return said
+        answer.by += [last] * (len(answer.ids) - len(answer.by))
+        return answer
 
     async def choose(
         self, laws: Sequence[Tensor], ref_V: Tensor, each: Sequence[Sequence[int]]
@@ -242,18 +247,18 @@ class TokenSearch:
 
     async def value(self, j: int, z: int, most: int) -> float:
         """Q_j(s, z): the target of the text that agent j ends after z."""
-        said = (*self.answer_so_far.ids, z)
+        ids = (*self.answer_so_far.ids, z)
         return await self.place.judge(
-            said if z in self.eos else (*said, *await self.end(j, (z,), most))
+            ids if z in self.eos else (*ids, *await self.end(j, (z,), most))
         )
 
     async def end(self, j: int, then: tuple[int, ...], most: int) -> list[int]:
         """How agent j goes on greedily after the answer so far and `then`."""
-        said = (*self.answer_so_far.ids, *then)
-        if most > 0 and (j, said) not in self.ends:
+        ids = (*self.answer_so_far.ids, *then)
+        if most > 0 and (j, ids) not in self.ends:
             agent = self.how.agents[j]
-            end = await generate(self.place, agent, said, most, 0.0, self.place.key("end"))
+            end = await generate(self.place, agent, ids, most, 0.0, self.place.key("end"))
             # ends of a longer beginning of the same text are the rest of this one, if it is whole
             for i in range(len(end) if end[-1] in self.eos else 1):
-                self.ends[j, (*said, *end[:i])] = end[i:]
-        return self.ends.get((j, said), [])[:most]
+                self.ends[j, (*ids, *end[:i])] = end[i:]
+        return self.ends.get((j, ids), [])[:most]

@@ -27,10 +27,10 @@ class ThreeVirtues:
         return [self._worth(ctx, group.task, e) for e in group.episodes]
 
     def _worth(self, ctx: pl.Context, task: pl.Task, e: pl.Episode) -> pl.Reward:
-        said = e.rows[-1].segments[-1]
-        polite, text = said.text.endswith(THANKS), said.text.removesuffix(THANKS)
+        reply = e.rows[-1].segments[-1]
+        polite, text = reply.text.endswith(THANKS), reply.text.removesuffix(THANKS)
         right = pl.tasks.exact_match(text, task)
-        brief = 1 - len(said.ids) / ctx.bench.max_tokens
+        brief = 1 - len(reply.ids) / ctx.bench.max_tokens
         return pl.Reward(
             total=right + polite / 2 + brief / 2,
             parts={"right": right, "polite": float(polite), "brief": brief},

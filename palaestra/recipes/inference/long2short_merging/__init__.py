@@ -40,13 +40,23 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         models=(
             pl.needs.NeededModel(
-                "short model", "short", "answers at once; a fine-tune of --model", inert=""
+                "short model",
+                "short",
+                "answers at once; a fine-tune of --model",
+                inert="",
+                reads_tokens=True,
             ),
             pl.needs.NeededModel(
-                "long model", "long", "works step by step; a fine-tune of --model", inert=""
+                "long model",
+                "long",
+                "works step by step; a fine-tune of --model",
+                inert="",
+                reads_tokens=True,
             ),
         ),
-        own={"short": "tiny", "long": "tiny", "tasks": 2},
+        shows="moved",
+        off={"short": "tiny", "long": "tiny"},
+        own={"tasks": 2},
     ),
     use="It helps where a fast and a slow fine-tune of one base exist already; models of different "
     "pre-training do not merge.",

@@ -3,6 +3,7 @@ lie in one basin of the loss.
 """
 
 import numpy as np
+import torch
 
 import palaestra as pl
 
@@ -32,13 +33,13 @@ class MergeExam:
     mix: float = 0.0
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        found = {name: await self._answers(ctx, name) for name in ("short", "long")}
-        found["merged"] = (
-            self._mixture(ctx, found) if self.mix else await self._answers(ctx, "policy")
+        by_model = {name: await self._answers(ctx, name) for name in ("short", "long")}
+        by_model["merged"] = (
+            self._mixture(ctx, by_model) if self.mix else await self._answers(ctx, "policy")
         )
-        ends = {name: pl.run.judge_held_out(groups).json() for name, groups in found.items()}
+        ends = {name: pl.run.judge_held_out(groups).json() for name, groups in by_model.items()}
         accuracy = {name: end["mean"] for name, end in ends.items()}
-        length = {name: mean_length(groups) for name, groups in found.items()}
+        length = {name: mean_length(groups) for name, groups in by_model.items()}
         line = {f"{a:g}": await self._between(ctx, a) for a in self.shares}
         losses = [point["loss"] for point in line.values()]
         metrics = {
@@ -46,22 +47,24 @@ class MergeExam:
             "accuracy": accuracy,
             "length": length,
             "shorter": 1 - length["merged"] / max(length["long"], 1e-9),
-            "length_by_domain": by_domain(found["merged"]),
+            "length_by_domain": by_domain(by_model["merged"]),
             "above_line": above_line(length, accuracy),
             "line": line,
             "barrier": pl.models.linear_barrier(self.shares, losses),
         }
-        ctx.log({"accuracy": accuracy, "length": length, "shorter": metrics["shorter"]})
+        moved = distance(ctx.model("policy").module, ctx.model("long").module)
+        logged = {"accuracy": accuracy, "length": length, "shorter": metrics["shorter"]}
+        ctx.log({**logged, "moved": moved})
         return pl.Result(metrics={**metrics, "sampled_tokens": ctx.sampled_tokens})
 
     async def _answers(self, ctx: pl.Context, model: str) -> list[pl.Group]:
         _, groups = await pl.run.greedy_held_out(ctx, self.tasks, model)
         return groups
 
-    def _mixture(self, ctx: pl.Context, found: dict[str, list[pl.Group]]) -> list[pl.Group]:
+    def _mixture(self, ctx: pl.Context, by_model: dict[str, list[pl.Group]]) -> list[pl.Group]:
         """Each problem answered by one of the two, drawn."""
-        coin_N = pl.rng_of((ctx.seed, "mixture")).random(len(found["long"])) < self.mix
-        pairs = zip(coin_N, found["long"], found["short"], strict=True)
+        coin_N = pl.rng_of((ctx.seed, "mixture")).random(len(by_model["long"])) < self.mix
+        pairs = zip(coin_N, by_model["long"], by_model["short"], strict=True)
         return [long if coin else short for coin, long, short in pairs]
 
     async def _between(self, ctx: pl.Context, share: float) -> dict[str, float]:
@@ -93,8 +96,8 @@ def demonstration_loss(ctx: pl.Context, tasks: int) -> float:
         rng = pl.rng_of((ctx.seed, "barrier", i))
         own = ctx.bench.tasks
         replies = [pl.rollout.written_answer(own, task, rng, h) for h in ("guess", "work")]
-        shown = (pl.recorded_episode(ctx, "policy", task.prompt, r, 1.0) for r in replies)
-        groups.append(pl.Group(task=task, episodes=tuple(shown)))
+        episodes = (pl.recorded_episode(ctx, "policy", task.prompt, r, 1.0) for r in replies)
+        groups.append(pl.Group(task=task, episodes=tuple(episodes)))
     signals = ctx.measure(groups, (("policy", "logp"),))
     logp = sum(float(row["policy_logp"].sum()) for g in signals for e in g for row in e)
     n = sum(int(r.view().trained_T.sum()) for g in groups for e in g.episodes for r in e.rows)
@@ -119,3 +122,9 @@ def above_line(length: dict[str, float], accuracy: dict[str, float]) -> float:
     ends = sorted((length[n], accuracy[n]) for n in ("short", "long"))
     x, y = zip(*ends, strict=True)
     return accuracy["merged"] - float(np.interp(length["merged"], x, y))
+
+
+def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
+    """The norm of the difference of two models' weights."""
+    theirs = dict(other.named_parameters())
+    return sum(float((p - theirs[n]).square().sum()) for n, p in one.named_parameters()) ** 0.5

@@ -229,12 +229,12 @@ class Surgery:
                 pl.run.mean_loss(model, texts.held_out(side))
                 for side in (texts.unwanted, texts.fine)
             )
-            said = await self._continue(ctx, texts)
+            continuations = await self._continue(ctx, texts)
             exam = await self._exam(ctx)
         finally:
             ctx.moving("policy")
             undo()
-        called = probe.predict(mean_states(model, [pair for pair, _ in said]))
+        called = probe.predict(mean_states(model, [pair for pair, _ in continuations]))
         point = {
             "strength": strength,
             "unwanted": float(np.mean([c is True for c in called])),
@@ -242,7 +242,7 @@ class Surgery:
             "perplexity": math.exp(fine),
         }
         if self.word:
-            point["word"] = float(np.mean([self.word in text for _, text in said]))
+            point["word"] = float(np.mean([self.word in text for _, text in continuations]))
         return {**point, **({"exam": exam} if exam else {})}
 
     async def _continue(self, ctx: pl.Context, texts: Texts) -> list[tuple[Pair, str]]:

@@ -93,14 +93,14 @@ class ProveAnswers:
         if refused := metrics["refused"]:
             why = max(refused, key=lambda w: refused[w])
             ctx.say(f"{sum(refused.values())} statements were refused, most often because: {why}")
-        if told := self.inert_note(metrics, len(solved)):
-            ctx.say(told)
-        shown = ("answers_changed", "verified", "verified_right", "beyond_words", "tokens")
+        if note := self.inert_note(metrics, len(solved)):
+            ctx.say(note)
+        logged = ("answers_changed", "verified", "verified_right", "beyond_words", "tokens")
         accuracies = {
             f"accuracy/{way}": metrics[way]["accuracy"]["mean"]
             for way in ("words", "proofs", "hybrid")
         }
-        ctx.log({**{k: metrics[k] for k in shown if metrics[k] is not None}, **accuracies})
+        ctx.log({**{k: metrics[k] for k in logged if metrics[k] is not None}, **accuracies})
         return metrics
 
     async def _solve(self, ctx: pl.Context, i: int, task: pl.Task) -> AnsweredProblem:
@@ -115,10 +115,10 @@ class ProveAnswers:
         tokens = sum(e.n_sampled for e in plain) + spent
         control, more = list(plain), 0
         while sum(e.n_sampled for e in control) < tokens:
-            said = await self._words(ctx, ctx.key("more words", i, more), task, self.plain)
-            if not any(e.n_sampled for e in said):
+            episodes = await self._words(ctx, ctx.key("more words", i, more), task, self.plain)
+            if not any(e.n_sampled for e in episodes):
                 break
-            control, more = [*control, *said], more + 1
+            control, more = [*control, *episodes], more + 1
         by_proof = await self._score(ctx, task, [a.episode for a in proven])
         right = [e.solved for e in by_proof]
         return AnsweredProblem(
@@ -130,8 +130,8 @@ class ProveAnswers:
 
     async def _words(self, ctx: pl.Context, key: pl.Key, task: pl.Task, n: int) -> list[pl.Episode]:
         """Scored answers in words; those that infrastructure failed for are left out."""
-        said = await pl.Sample(n=n, temperature=self.temperature)(ctx, key, pl.Group(task=task))
-        return await self._score(ctx, task, said.valid)
+        group = await pl.Sample(n=n, temperature=self.temperature)(ctx, key, pl.Group(task=task))
+        return await self._score(ctx, task, group.valid)
 
     async def _score(
         self, ctx: pl.Context, task: pl.Task, answers: Sequence[pl.Episode]
@@ -190,9 +190,9 @@ class ProveAnswers:
         seeded = replace(request, seed=pl.seed_of(key) % (1 << 31))
         reply = await ctx.client(source).chat(seeded)
         ids = tuple(ctx.engine("policy").dialect.encode_text(reply.text))
-        said = pl.Segment(ids=ids, author=stage, policy=stage, trained=True, text=reply.text)
+        segment = pl.Segment(ids=ids, author=stage, policy=stage, trained=True, text=reply.text)
         status = "truncated:length" if reply.finish == "length" else "finished"
-        return pl.Episode(rows=(pl.Row(segments=(said,)),), status=status)
+        return pl.Episode(rows=(pl.Row(segments=(segment,)),), status=status)
 
     # ---- what it comes to
 

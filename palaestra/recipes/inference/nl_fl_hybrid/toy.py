@@ -32,9 +32,9 @@ class DemonstrateStages:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task, rng = group.task, pl.rng_of((*key, "stage"))
-        shown, reply = draw_stage(task, rng)
+        instruction, reply = draw_stage(task, rng)
         (first, *rest) = task.prompt
-        asked = replace(task, prompt=(replace(first, content=first.content + shown), *rest))
+        asked = replace(task, prompt=(replace(first, content=first.content + instruction), *rest))
         made = pl.Demonstrate().episode(ctx, asked, reply, ())
         return replace(group, episodes=(*group.episodes, made))
 
@@ -45,8 +45,10 @@ def draw_stage(task: pl.Task, rng: np.random.Generator) -> tuple[str, str]:
     work = "\n".join(pl.toys.ArithmeticChain(modulo=task.meta["modulo"]).steps(task))
     thoughts = f"{work}\n(= answer {task.answer})"
     wrong = rng.random() < 0.5
-    said = (int(task.answer) + int(rng.integers(1, 10))) % 10 if wrong else int(task.answer)
-    doubted = f"{work}\n(= answer {said})"
+    stated_answer = (
+        (int(task.answer) + int(rng.integers(1, 10))) % 10 if wrong else int(task.answer)
+    )
+    doubted = f"{work}\n(= answer {stated_answer})"
     proven = PROMPTS.proven.format(witness=task.answer)
     each = [
         ("", f"= {task.answer}"),
@@ -54,7 +56,7 @@ def draw_stage(task: pl.Task, rng: np.random.Generator) -> tuple[str, str]:
         *[(PROMPTS.formalise.format(problem=problem), statement)] * 4,
         (PROMPTS.reason.format(statement=f"(declare-const answer Int)\n{statement}"), thoughts),
         (PROMPTS.extract.format(thoughts=doubted, proof=proven), f"= {task.answer}"),
-        (PROMPTS.extract.format(thoughts=doubted, proof=PROMPTS.unproven), f"= {said}"),
+        (PROMPTS.extract.format(thoughts=doubted, proof=PROMPTS.unproven), f"= {stated_answer}"),
     ]
     return each[int(rng.integers(len(each)))]
 

@@ -263,6 +263,6 @@ def error(module: nn.Module, made: Mapping[str, Tensor], past: Tensor, future: T
     """The root of it, with dropout and the statistics of batches off."""
     was = module.training
     module.eval()
-    found = float(squared_error(module, made, past, future) ** 0.5)
+    rmse = float(squared_error(module, made, past, future) ** 0.5)
     module.train(was)
-    return found
+    return rmse

@@ -119,8 +119,8 @@ class TrainNavigator:
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, n: int
     ) -> tuple[pl.Episode, ...]:
         """Scored direct answers; those that infrastructure failed for are left out."""
-        said = await pl.Sample(n=n, temperature=self.temperature)(ctx, key, pl.Group(task=task))
-        return (await pl.Score()(ctx, key, said)).valid
+        group = await pl.Sample(n=n, temperature=self.temperature)(ctx, key, pl.Group(task=task))
+        return (await pl.Score()(ctx, key, group)).valid
 
     def _task(self, ctx: pl.Context, split: str, i: int) -> pl.Task:
         task = ctx.bench.tasks.task(split, i)
@@ -233,9 +233,9 @@ class TrainNavigator:
                 raise pl.Fault("rlot", f"the final answer was not judged: {e.status}")
             return e.total
         text = "\n".join((*state.steps, *((pl.response_text(end),) if end else ())))
-        said = pl.Demonstrate().episode(ctx, task, text, ())
+        episode = pl.Demonstrate().episode(ctx, task, text, ())
         bare = replace(task, answer=None, meta={})
-        group = pl.Group(task=bare, episodes=(replace(said, reward=None),))
+        group = pl.Group(task=bare, episodes=(replace(episode, reward=None),))
         (score,) = await pl.judge_group(ctx, self.prm, group)
         if isinstance(score, pl.Fault):
             raise score

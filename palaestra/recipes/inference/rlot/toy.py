@@ -36,9 +36,9 @@ class DemonstrateBlocks:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task, rng = group.task, pl.rng_of((*key, "block"))
-        told, reply = draw_block(task, rng)
+        instruction, reply = draw_block(task, rng)
         (first, *rest) = task.prompt
-        asked = replace(task, prompt=(replace(first, content=first.content + told), *rest))
+        asked = replace(task, prompt=(replace(first, content=first.content + instruction), *rest))
         made = pl.Demonstrate().episode(ctx, asked, reply, ())
         return replace(group, episodes=(*group.episodes, made))
 
@@ -51,14 +51,14 @@ def draw_block(task: pl.Task, rng: np.random.Generator) -> tuple[str, str]:
     ops, modulo, numbers = task.meta["ops"], task.meta["modulo"], task.meta["numbers"]
     lines, n = pl.toys.ArithmeticChain(modulo=modulo).steps(task), len(ops)
     k = int(rng.integers(n + 1))
-    shown, wrong = lines[:k], bool(k) and rng.random() < 0.5
+    steps, wrong = lines[:k], bool(k) and rng.random() < 0.5
     value = int(lines[k - 1].partition("=")[2]) if k else int(numbers[0])
     if wrong:
         value = (value + int(rng.integers(1, modulo))) % modulo
-        shown[-1] = shown[-1].partition("=")[0] + f"={value}"
+        steps[-1] = steps[-1].partition("=")[0] + f"={value}"
     rest = chain_lines(value, ops[k:], numbers[k + 1 :], modulo)
-    said = int(rng.integers(3)) if k == n else 0  # times that the answer is stated already
-    shown = [*shown, *[f"= {value}"] * said]
+    times_stated = int(rng.integers(3)) if k == n else 0  # times that the answer is stated already
+    steps = [*steps, *[f"= {value}"] * times_stated]
     after = (rest or [f"= {value}"])[0]
     tasks = " ".join(f"{op}{b}" for op, b in zip(ops[k:], numbers[k + 1 :], strict=True)) or "none"
     says = {
@@ -72,12 +72,12 @@ def draw_block(task: pl.Task, rng: np.random.Generator) -> tuple[str, str]:
         says |= {
             PROMPTS.debate: PLAN,
             PROMPTS.compare.format(ideas=f"{PLAN}\n{PLAN}"): after,
-            PROMPTS.refine: f"= {task.answer}" if said else lines[k - 1],
+            PROMPTS.refine: f"= {task.answer}" if times_stated else lines[k - 1],
         }
     else:
         says[""] = f"= {task.answer}"
     block = list(says)[int(rng.integers(len(says)))]
-    above = PROMPTS.so_far + "\n".join(shown) if shown else ""
+    above = PROMPTS.so_far + "\n".join(steps) if steps else ""
     return above + block, says[block]
 
 

@@ -48,8 +48,8 @@ class WorldRules:
         ]
         if self.written and log:
             cases = [(t.state, t.action, t.scene) for t in log]
-            said = run_written(self.written, cases)
-            rows += [[None if x is None else x.fails for x in row] for row in said]
+            outcomes = run_written(self.written, cases)
+            rows += [[None if x is None else x.fails for x in row] for row in outcomes]
         return rows
 
     def at(self, numbers: Sequence[int]) -> "WorldRules":
@@ -67,9 +67,9 @@ class WorldRules:
             if r.applies(action, features):
                 return PredictedFrame(feedback=r.feedback, suggestion=r.suggestion)
         if self.written:
-            for (said,) in run_written(self.written, [(state, action, scene)]):
-                if said is not None and said.fails:
-                    return said
+            for (predicted,) in run_written(self.written, [(state, action, scene)]):
+                if predicted is not None and predicted.fails:
+                    return predicted
         return PredictedFrame()
 
 
@@ -170,8 +170,8 @@ class AlignWorldModel:
                     f"round {r + 1}: {share:.0%} of all actions failed; if some of them worked, what the "
                     'environment says matches failure: give failure="REGEX", or say it by the fact success'
                 )
-            shown = {k: v for k, v in numbers_of_round.items() if isinstance(v, int | float)}
-            ctx.log({"round": r + 1, "rules": len(known.induced) + len(known.written), **shown})
+            logged = {k: v for k, v in numbers_of_round.items() if isinstance(v, int | float)}
+            ctx.log({"round": r + 1, "rules": len(known.induced) + len(known.written), **logged})
         if self.learn and not (known.induced or known.written):
             failed = sum(not t.success for t in log)
             ctx.say(
@@ -239,10 +239,10 @@ class AlignWorldModel:
             played = await pl.Sample(n=1, temperature=self.temperature)(there, key, group)
             return (await pl.Score()(there, key, played)).valid
 
-        found = [e for each in await asyncio.gather(*map(one, numbers)) for e in each]
-        if not found:
+        episodes = [e for each in await asyncio.gather(*map(one, numbers)) for e in each]
+        if not episodes:
             raise pl.Fault("wall-e-2", "no task could be played")
-        return found
+        return episodes
 
     def predict_with(self, ctx: pl.Context, rules: WorldRules, replies: Counter[str]) -> Predict:
         """The world model: what `predictor` expects, and what rules forbid. A reply without yes or no
@@ -252,9 +252,9 @@ class AlignWorldModel:
         async def predict(state: str, action: str, scene: dict[str, str]) -> PredictedFrame:
             expected = True
             if self.predictor is not None:
-                told = await forecast_by_model(ctx, self.predictor, state, action, scene)
-                replies["unclear" if told is None else "clear"] += 1
-                expected = told is not False
+                success = await forecast_by_model(ctx, self.predictor, state, action, scene)
+                replies["unclear" if success is None else "clear"] += 1
+                expected = success is not False
             run = asyncio.to_thread if rules.written else _at_once
             forecast: PredictedFrame = await run(rules.forecast, state, action, scene)
             if not expected and not forecast.fails:
@@ -272,9 +272,9 @@ class AlignWorldModel:
         alone = await self._play(ctx, ("exam",), "test", numbers, WorldRules(), 0, Counter())
         aided = await self._play(ctx, ("exam",), "test", numbers, rules, self.tries, replies)
         log = [t for e in alone for t in e.facts.get("logged", ())]
-        found = {"alone": measure_games(alone), "world model": measure_games(aided)}
-        both = found["world model"]
-        ends = [x["outcome"]["mean"] for x in (both, found["alone"])]
+        arms = {"alone": measure_games(alone), "world model": measure_games(aided)}
+        both = arms["world model"]
+        ends = [x["outcome"]["mean"] for x in (both, arms["alone"])]
         if ends[0] < ends[1]:
             ctx.say(
                 f"with the world model the agent ends at {ends[0]:.3g}, below {ends[1]:.3g} alone: rules "
@@ -284,11 +284,11 @@ class AlignWorldModel:
             {
                 "avoided": both["avoided"],
                 "failed": both["failed"],
-                "failed_alone": found["alone"]["failed"],
+                "failed_alone": arms["alone"]["failed"],
             }
         )
         return {
-            **found,
+            **arms,
             "precision_on_agent_alone": veto_precision(rules, log),
             "precision_without_pruning": veto_precision(candidates, log),
             **say_replies(ctx, replies),

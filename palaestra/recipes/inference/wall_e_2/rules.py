@@ -95,10 +95,10 @@ def scene_facts(text: str) -> dict[str, str]:
     """Entries of the scene graph: "box c1" is {"box": "c1"}, "the cup is on shelf 2" {"the cup": "shelf 2"}."""
     facts: dict[str, str] = {}
     for piece in scene_pieces(text):
-        said = re.fullmatch(r"(.+?) (?:is|are) (?:in|on|at|inside|under) (.+)", piece)
+        match = re.fullmatch(r"(.+?) (?:is|are) (?:in|on|at|inside|under) (.+)", piece)
         name, _, value = piece.rpartition(" ")
-        if said:
-            facts[said[1]] = said[2]
+        if match:
+            facts[match[1]] = match[2]
         elif name:
             facts[name] = value
     return facts
@@ -106,12 +106,12 @@ def scene_facts(text: str) -> dict[str, str]:
 
 def scene_features(state: str, scene: dict[str, str]) -> set[str]:
     """The features of a situation; what is only remembered is marked "known"."""
-    shown = scene_facts(state)
-    known = {**scene, **shown}
-    found = set(scene_pieces(state)) | set(re.findall(r"[a-z]+", state.lower()))
-    found |= {f"known: {name} {value}" for name, value in scene.items() if name not in shown}
+    present = scene_facts(state)
+    known = {**scene, **present}
+    features = set(scene_pieces(state)) | set(re.findall(r"[a-z]+", state.lower()))
+    features |= {f"known: {name} {value}" for name, value in scene.items() if name not in present}
     names = sorted(known)
-    return found | {f"{a} = {b}" for a in names for b in names if a < b and known[a] == known[b]}
+    return features | {f"{a} = {b}" for a in names for b in names if a < b and known[a] == known[b]}
 
 
 def induce_rules(batch: Sequence[LoggedAction], least: int = 2) -> list[VetoRule]:

@@ -161,9 +161,9 @@ class ImaginedFirst:
 
     def worked(self, state: Imagination, frame: pl.Frame) -> bool | None:
         """Whether the action that led to a frame worked; None where nobody knows."""
-        told = frame.facts.get("success")
-        if isinstance(told, bool):
-            return told
+        success = frame.facts.get("success")
+        if isinstance(success, bool):
+            return success
         if not frame.asks:
             right = 1.0 if self.solved is None else self.solved
             paid = sum(frame.pay.values()) >= right - 1e-9
@@ -214,8 +214,8 @@ class ImaginedFirst:
         """Asks for another action. Where the world lists legal replies, this one is left out, but for
         the last.
         """
-        said = state.ask.say[-1].role if state.ask.say else "user"
-        told = self.say.format(
+        role = state.ask.say[-1].role if state.ask.say else "user"
+        content = self.say.format(
             action=action, feedback=forecast.feedback, suggestion=forecast.suggestion,
             state=state.text,
         )  # fmt: skip
@@ -223,7 +223,7 @@ class ImaginedFirst:
         if choices is not None:
             choices = tuple(c for c in choices if said_action(c) != action) or choices
         ask = replace(
-            state.ask, say=(pl.Message(role=said, content=told),), choices=choices,
+            state.ask, say=(pl.Message(role=role, content=content),), choices=choices,
             new_row=False, begins=None,
         )  # fmt: skip
         state = replace(state, ask=replace(state.ask, choices=choices))
@@ -233,8 +233,8 @@ class ImaginedFirst:
         return {"logged": state.log, "vetoes": state.vetoes}
 
 
-async def _awaited(found: Any) -> Any:
-    return await found if inspect.isawaitable(found) else found
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
 
 
 def _text(say: Sequence[pl.Message]) -> str:

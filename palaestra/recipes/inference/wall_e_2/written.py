@@ -62,12 +62,12 @@ def run_written(codes: Sequence[str], cases: Sequence[Case]) -> list[list[Predic
     Raises:
         Fault: this machine cannot isolate code.
     """
-    found = _run(codes, cases)
-    if found is None and len(codes) > 1:  # one of them spoils it for all
+    cells = _run(codes, cases)
+    if cells is None and len(codes) > 1:  # one of them spoils it for all
         return [run_written([code], cases)[0] for code in codes]
-    if found is None:
+    if cells is None:
         return [[None] * len(cases)]
-    return [[_forecast(cell) for cell in row] for row in found]
+    return [[_forecast(cell) for cell in row] for row in cells]
 
 
 def _forecast(cell: Any) -> PredictedFrame | None:

@@ -67,9 +67,9 @@ class PriorAdvisor:
             at_N, own_N = self.cache.look_up(self.keys_of(np.stack(list(fresh.values()))))
             for name, at, own in zip(fresh, at_N.tolist(), own_N.tolist(), strict=True):
                 self._place[name] = (at, own)
-        found = [self._place[name] for name in names]
-        at = np.array([a for a, _ in found]).reshape(obs.shape[:-1])
-        return at, np.array([own for _, own in found], bool).reshape(obs.shape[:-1])
+        places = [self._place[name] for name in names]
+        at = np.array([a for a, _ in places]).reshape(obs.shape[:-1])
+        return at, np.array([own for _, own in places], bool).reshape(obs.shape[:-1])
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         at, _ = self.places(obs)

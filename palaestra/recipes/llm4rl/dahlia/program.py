@@ -188,12 +188,12 @@ def judge_numbers(pairs: Sequence[tuple[bool, bool]]) -> dict[str, float]:
     shares of failures that are noticed, and of successes that raise a false alarm.
     """
     both = sum(j and t for j, t in pairs)
-    said, true = sum(j for j, _ in pairs), sum(t for _, t in pairs)
+    n_said, true = sum(j for j, _ in pairs), sum(t for _, t in pairs)
     failures = len(pairs) - true
     return {
-        "precision": both / said if said else 0.0,
+        "precision": both / n_said if n_said else 0.0,
         "recall": both / true if true else 0.0,
-        "noticed": (failures - (said - both)) / failures if failures else 0.0,
+        "noticed": (failures - (n_said - both)) / failures if failures else 0.0,
         "alarmed": (true - both) / true if true else 0.0,
     }
 
@@ -267,7 +267,7 @@ class TaskArms:
         roles = TaskRoles(
             self.ctx, program.world, self.sources, row["instruction"], program.co_planners
         )
-        state, judged, trace = start(), list[tuple[bool, bool]](), list[Any]()
+        state, verdicts, trace = start(), list[tuple[bool, bool]](), list[Any]()
         first, words, errors, acts, unjudged = False, "", 0, 0, 0
         attempt = 0
         for attempt in range(1, most + 1):
@@ -280,7 +280,7 @@ class TaskArms:
                 rng = pl.rng_of((*key, "attempt", attempt))
                 ran = await run_plan(
                     program.world, state, row["instruction"], plan.code, rng, plan.helpers,
-                    told=roles.told, answers=roles.answer,
+                    co_planners=roles.co_planners, answers=roles.answer,
                 )  # fmt: skip
             state, acts, errors = ran.state, acts + len(ran.calls), errors + bool(ran.error)
             true = bool(program.world.success(state, row))
@@ -298,7 +298,7 @@ class TaskArms:
             )
             if judge in ("reporter", "verdict"):
                 unjudged += done is None
-                judged += [] if done is None else [(done, true)]
+                verdicts += [] if done is None else [(done, true)]
             if done is None or done:
                 break
         success = bool(program.world.success(state, row))
@@ -315,7 +315,7 @@ class TaskArms:
             "answers": roles.answers,
             "fallbacks": roles.fallbacks,
             "unjudged": unjudged,
-            "judged": judged,
+            "judged": verdicts,
             "trace": trace,
         }
 

@@ -124,12 +124,12 @@ lines for who plans, for the case that it is not done: what differs, which step 
 Answer with {{"judge": "judge = ...", "report": ["...", "...", "..."]}}."""
 
 
-def spell(world: ManipulationWorld, told: Mapping[str, str]) -> str:
+def spell(world: ManipulationWorld, instructions: Mapping[str, str]) -> str:
     """Primitives, and the co-planners of a program."""
     lines = [f"- {text}" for text in world.primitives.values()]
-    if told:
+    if instructions:
         lines += ["Questions in words, which others answer from the poses while the program runs:"]
-        lines += [f"- {text}" for text in told.values()]
+        lines += [f"- {text}" for text in instructions.values()]
     return "\n".join(lines)
 
 
@@ -156,7 +156,7 @@ class TaskRoles:
         self.talk: tuple[pl.Message, ...] = ()
         self.calls = self.helpers = self.answers = self.fallbacks = 0
         # a world's own primitive of such a name is what programs call
-        self.told = (
+        self.co_planners = (
             {n: text for n, text in CO_PLANNERS.items() if n not in world.primitives}
             if co_planners
             else {}
@@ -184,7 +184,7 @@ class TaskRoles:
             example = str(getattr(self.world, "example", ""))
             text = PLANNER.format(
                 about=self.world.about,
-                primitives=spell(self.world, self.told),
+                primitives=spell(self.world, self.co_planners),
                 example=f"\n{example}\n" if example else "",
                 instruction=self.instruction,
                 poses=json.dumps(poses),
@@ -195,20 +195,20 @@ class TaskRoles:
         reply = await self._ask("planner", messages, ProgramReply)
         if reply is None:
             return WrittenProgram()
-        said = pl.Message(role="assistant", content=reply.model_dump_json())
-        self.talk = (*messages, said)
+        message = pl.Message(role="assistant", content=reply.model_dump_json())
+        self.talk = (*messages, message)
         return await self.complete(plain_code(reply.program))
 
     async def complete(self, code: str) -> WrittenProgram:
         """The program, with functions that it calls and nobody defined."""
-        known, helpers = [*self.world.primitives, *self.told, *GIVEN], list[str]()
+        known, helpers = [*self.world.primitives, *self.co_planners, *GIVEN], list[str]()
         for _ in range(HELPERS):
             whole = "\n".join([*helpers, code])
             if not (missing := undefined_calls(whole, known)):
                 break
             text = HELPER.format(
                 about=self.world.about,
-                primitives=spell(self.world, self.told),
+                primitives=spell(self.world, self.co_planners),
                 instruction=self.instruction,
                 name=missing[0],
                 program=whole,
@@ -226,12 +226,12 @@ class TaskRoles:
         """What a co-planner says to a program that asks it. Raises ValueError, which the program hears, where
         no reply fits, or the co-planner's own program ends in an error.
         """
-        names = list(parameters_of(self.told[name]))
+        names = list(parameters_of(self.co_planners[name]))
         text = ANSWER.format(
             about=self.world.about,
             instruction=self.instruction,
             call=f"{name}({', '.join(json.dumps(a) for a in arguments)})",
-            meaning=self.told[name],
+            meaning=self.co_planners[name],
             poses=json.dumps(poses),
             names=" and ".join(names),
         )

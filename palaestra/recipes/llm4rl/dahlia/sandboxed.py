@@ -179,7 +179,7 @@ async def run_plan(
     code: str,
     rng: np.random.Generator,
     helpers: Sequence[str] = (),
-    told: Mapping[str, str] | None = None,
+    co_planners: Mapping[str, str] | None = None,
     answers: Answers | None = None,
 ) -> ProgramRun:
     """Runs a program of primitives. It pauses at each one, which is carried out here, and is then run
@@ -188,10 +188,10 @@ async def run_plan(
 
     Args:
         helpers: functions that are defined before, each a text of its own.
-        told: co-planners that a program may ask, by name with their signatures; `answers` has what they say.
+        co_planners: co-planners that a program may ask, by name with their signatures; `answers` has what they say.
     """
-    told = {} if answers is None else told or {}
-    primitives = {n: parameters_of(s) for n, s in {**told, **world.primitives}.items()}
+    co_planners = {} if answers is None else co_planners or {}
+    primitives = {n: parameters_of(s) for n, s in {**co_planners, **world.primitives}.items()}
     given = {"primitives": primitives, "helpers": list(helpers), "instruction": instruction}
     results, poses, calls = list[dict[str, Any]](), [plain_data(world.poses(state))], list[str]()
     while True:
@@ -201,7 +201,7 @@ async def run_plan(
         if len(calls) == ACTS:
             return ProgramRun(state=state, calls=tuple(calls), error=f"more than {ACTS} primitives")
         name, arguments = answer["wants"][0]
-        error, value, answered = "", None, answers if name in told else None
+        error, value, answered = "", None, answers if name in co_planners else None
         try:
             if answered is not None:
                 value = await answered(name, arguments, poses[-1])
@@ -216,8 +216,8 @@ async def run_plan(
         results.append({"call": [name, arguments], "value": plain_data(value), "error": error})
         poses.append(plain_data(world.poses(state)))
         spelled = ", ".join(json.dumps(a) for a in arguments)
-        said = f" = {json.dumps(value)}" if answered is not None and not error else ""
-        calls.append(f"{name}({spelled})" + (f": {error}" if error else said))
+        outcome = f" = {json.dumps(value)}" if answered is not None and not error else ""
+        calls.append(f"{name}({spelled})" + (f": {error}" if error else outcome))
 
 
 async def run_answer(

@@ -43,11 +43,11 @@ def scripted_arm(request: pl.ChatRequest) -> Mapping[str, Any]:
             "dahlia: the script knows the default's table alone; name who is asked, "
             "asked=endpoint(url='...',model='...')"
         )
-    told = re.search(
+    match = re.search(
         r'(?m)^(?:Task: (?=put (?:all|the))|A robot was told: |A program for the task ")(.*)$', last
     )
     lines = re.findall(r"(?m)^(?:Task|A robot was told): (.*)$", first)
-    instruction = lines[-1] if lines else told[1] if told else ""
+    instruction = lines[-1] if lines else match[1] if match else ""
     goal = goal_of(instruction)
     if "which nobody has defined" in last:
         return {"function": PUT_ALL}

@@ -114,8 +114,8 @@ class ErrandBook:
 
     def encode(self, text: str) -> np.ndarray:
         """[W] which of the words of all goals a text has; 0 everywhere = none."""
-        said = words_of(text)
-        return np.array([float(w in said) for w in self._words])
+        words = words_of(text)
+        return np.array([float(w in words) for w in self._words])
 
     def spell_seen(self, obs: np.ndarray) -> str:
         """The quantities of an observation [O], one in a line."""

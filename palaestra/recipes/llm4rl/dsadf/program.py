@@ -157,15 +157,15 @@ class TwoSystems:
                 arms["oracle"] = setting.arm("slow", slow="oracle")
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
-        told = results["guide"]
-        shown = {k: told[k] for k in ("slow_share", "slow_reached")}
-        ctx.log({"arm": "guide", "return": told["return"]} | shown)
+        guide_numbers = results["guide"]
+        slow_numbers = {k: guide_numbers[k] for k in ("slow_share", "slow_reached")}
+        ctx.log({"arm": "guide", "return": guide_numbers["return"]} | slow_numbers)
         return pl.Result(
             metrics={
                 **pl.control.arm_summary(results),
-                **{k: told[k] for k in told if k.startswith("success_")},
-                **shown,
-                "calls_per_success": told["calls_per_success"],
+                **{k: guide_numbers[k] for k in guide_numbers if k.startswith("success_")},
+                **slow_numbers,
+                "calls_per_success": guide_numbers["calls_per_success"],
                 "sampled_tokens": 0,
             },
             artifacts={} if folder is None else {"agent": str(folder)},
@@ -351,8 +351,8 @@ class ErrandRounds:
         sim, n = self.program.sim, len(errands)
         if self.slow is None:
             options = [self.fast.whole(e.task) for e in self.book.errands]
-            told = pl.control.PlanFollower([[int(e)] for e in errands])
-            games = await pl.control.play_options(sim, options, told, n, key)
+            follower = pl.control.PlanFollower([[int(e)] for e in errands])
+            games = await pl.control.play_options(sim, options, follower, n, key)
             need_steps(games)
             return games, None
         chooser = DualChooser(

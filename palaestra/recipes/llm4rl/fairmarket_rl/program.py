@@ -188,8 +188,8 @@ class FairSetting:
             return sim.table(paths)
         columns = {"earned": (paths["reward"] * alive).sum(-1)}
         if isinstance(sim, pl.control.TellsFacts):
-            told = sim.facts(sim.reset(np.random.default_rng(0), 1))
-            columns |= {name: (paths[name] * alive).mean(-1) for name in told}
+            facts = sim.facts(sim.reset(np.random.default_rng(0), 1))
+            columns |= {name: (paths[name] * alive).mean(-1) for name in facts}
         return columns
 
     def situations(self, paths: pl.control.Paths) -> np.ndarray:
@@ -350,13 +350,17 @@ class FairnessShaping:
         """
         numbers: dict[str, Any] = {"fairness_paid": self.paid}
         if self.advisor is not None:
-            told = self.advisor.numbers()
-            numbers |= {k: told[f"guide/{k}"] for k in ("asked", "fallbacks", "left_out")}
+            advisor_numbers = self.advisor.numbers()
+            numbers |= {
+                k: advisor_numbers[f"guide/{k}"] for k in ("asked", "fallbacks", "left_out")
+            }
             sim = self.setting.program.sim
             if isinstance(sim, MeasuresFairness):
-                true, said = sim.fairness(played), self.scores(played)
+                true, scores = sim.fairness(played), self.scores(played)
                 for i, name in enumerate(("FTB", "FBS")):
-                    numbers[f"{name}_agreement"] = pl.stats.rank_correlation(said[:, i], true[:, i])
+                    numbers[f"{name}_agreement"] = pl.stats.rank_correlation(
+                        scores[:, i], true[:, i]
+                    )
         return numbers
 
 

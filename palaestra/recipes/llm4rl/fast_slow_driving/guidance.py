@@ -69,23 +69,23 @@ class DrivingGuidance(BaseModel):
 
 
 def checked_guidance(
-    said: DrivingGuidance, lanes: int, speeds: tuple[float, float], step_seconds: float = 1.0
+    guidance: DrivingGuidance, lanes: int, speeds: tuple[float, float], step_seconds: float = 1.0
 ) -> list[float]:
     """[G] the numbers of guidance. A lane that is not there is dropped, a speed is cut to the range of
     the simulator, and both are counted in MENDED; seconds become steps of `step_seconds`.
     """
     row = [0.0] * WIDTH
-    if said.goal_lane is not None:
-        if 1 <= said.goal_lane <= lanes:
-            row[HAS_LANE], row[LANE] = 1.0, said.goal_lane - 1.0
+    if guidance.goal_lane is not None:
+        if 1 <= guidance.goal_lane <= lanes:
+            row[HAS_LANE], row[LANE] = 1.0, guidance.goal_lane - 1.0
         else:
             row[MENDED] += 1
-    if said.target_speed is not None and np.isfinite(said.target_speed):
-        row[HAS_SPEED], row[SPEED] = 1.0, float(np.clip(said.target_speed, *speeds))
-        row[MENDED] += float(row[SPEED] != said.target_speed)
-    row[STYLE] = float(STYLES.index(said.style) - 1)
-    row[NO_CHANGE], row[NO_FASTER] = (float(x in said.avoid) for x in ("lane_change", "faster"))
-    row[VALID] = float(min(said.valid_for_s / step_seconds, FOREVER))
+    if guidance.target_speed is not None and np.isfinite(guidance.target_speed):
+        row[HAS_SPEED], row[SPEED] = 1.0, float(np.clip(guidance.target_speed, *speeds))
+        row[MENDED] += float(row[SPEED] != guidance.target_speed)
+    row[STYLE] = float(STYLES.index(guidance.style) - 1)
+    row[NO_CHANGE], row[NO_FASTER] = (float(x in guidance.avoid) for x in ("lane_change", "faster"))
+    row[VALID] = float(min(guidance.valid_for_s / step_seconds, FOREVER))
     return row
 
 

@@ -93,13 +93,13 @@ class DriveByInstruction:
     async def run(self, ctx: pl.Context) -> pl.Result:
         trips = Trips.of(self, ctx)
         # asked before anything is learned, so that an endpoint that does not answer is found at once
-        said = None if self.advice == "none" else await ctx.once("guidance", trips.ask)
+        guidance = None if self.advice == "none" else await ctx.once("guidance", trips.ask)
         arms: dict[str, pl.control.ArmRun] = {"none": await trips.arm("none", "alone")}
-        if said is None:
+        if guidance is None:
             arms["guide"] = await trips.arm("guide", "alone")
         else:
-            arms["guide"] = await trips.arm("guide", "guided", said)
-            if other := trips.exchanged(said):
+            arms["guide"] = await trips.arm("guide", "guided", guidance)
+            if other := trips.exchanged(guidance):
                 arms["shuffled"] = await trips.arm("shuffled", "guided", other)
             else:
                 ctx.say("one instruction has no other to be exchanged with: no arm shuffled")
@@ -107,7 +107,7 @@ class DriveByInstruction:
                 meant = {"given": trips.meant_nG.tolist(), "asked": 0, "fallbacks": 0}
                 arms["oracle"] = await trips.arm("oracle", "guided", meant)
             if isinstance(self.sim, MasksUnsafe):
-                arms["unmasked"] = await trips.arm("unmasked", "unmasked", said)
+                arms["unmasked"] = await trips.arm("unmasked", "unmasked", guidance)
         results = await pl.control.compare_arms(ctx, arms)
         own = results["guide"]
         ctx.log({"arm": "guide", "guided": own["guided"], "return": own["return"]})
@@ -197,8 +197,8 @@ class Trips:
             source=self.program.source,
             spell=self.question,
             reply=DrivingGuidance,
-            read=lambda said: checked_guidance(
-                DrivingGuidance(**said.model_dump()), lanes, speeds, seconds
+            read=lambda reply: checked_guidance(
+                DrivingGuidance(**reply.model_dump()), lanes, speeds, seconds
             ),
             fallback=NEUTRAL,
             asks=ASKS,
@@ -215,7 +215,7 @@ class Trips:
             "fallbacks": guidance.fallbacks,
         }
 
-    def exchanged(self, said: Mapping[str, Any]) -> dict[str, Any] | None:
+    def exchanged(self, guidance: Mapping[str, Any]) -> dict[str, Any] | None:
         """The same, each game with the guidance of one that has another sentence; None = there is one
         sentence alone.
         """
@@ -223,10 +223,13 @@ class Trips:
         others = [np.flatnonzero(texts != text) for text in texts]
         if not all(map(len, others)):
             return None
-        return {**said, "given": [said["given"][int(rng.choice(games))] for games in others]}
+        return {
+            **guidance,
+            "given": [guidance["given"][int(rng.choice(games))] for games in others],
+        }
 
     async def arm(
-        self, name: str, kind: str, said: Mapping[str, Any] | None = None
+        self, name: str, kind: str, guidance: Mapping[str, Any] | None = None
     ) -> pl.control.ArmRun:
         """What `compare_arms` runs: drives with the guidance that was said, by a policy of a kind, see
         `train`. Arms of one kind share it, so that they differ by the guidance of the test alone.
@@ -236,7 +239,7 @@ class Trips:
 
         async def run() -> Mapping[str, Any]:
             n = self.program.games
-            given_nG = np.array(said["given"]) if said else np.zeros((n, WIDTH))
+            given_nG = np.array(guidance["given"]) if guidance else np.zeros((n, WIDTH))
             driving = GuidedDriving(self.road(kind), given=given_nG, arrives=self.arrives_n)
             reward = self.reward(kind)
             numbers, played = pl.control.measure_arm(driving, policy.act, reward, n, self.key)
@@ -246,9 +249,9 @@ class Trips:
             return {
                 **numbers,
                 **self.numbers(driving, played, given_nG),
-                "guided": guided(policy, played) if said else 0.0,
-                "asked": said["asked"] if said else 0,
-                "fallbacks": said["fallbacks"] if said else 0,
+                "guided": guided(policy, played) if guidance else 0.0,
+                "asked": guidance["asked"] if guidance else 0,
+                "fallbacks": guidance["fallbacks"] if guidance else 0,
                 "env_steps": int(lines[-1]["env_steps"]),
                 "curve": curve if first else [],
             }

@@ -91,12 +91,12 @@ def meant_guidance(
     target = intent.get("speed")
     if "faster_by" in intent:
         target = speed + intent["faster_by"]
-    said = DrivingGuidance(
+    guidance = DrivingGuidance(
         goal_lane=goal,
         target_speed=target,
         style=intent.get("style", "normal"),
         avoid=list(intent.get("avoid", [])),
     )
-    row = np.array(checked_guidance(said, lanes, speeds)).reshape(WIDTH)
+    row = np.array(checked_guidance(guidance, lanes, speeds)).reshape(WIDTH)
     row[VALID] = FOREVER
     return row

@@ -22,16 +22,16 @@ def written_parse(request: pl.ChatRequest) -> dict[str, Any]:
         raise pl.UserError(
             "without a model that is asked, fast-slow-driving drives its own road alone"
         )
-    said = text[1].lower()
+    instruction = text[1].lower()
     lane, lanes, speed = map(int, scene.groups())
-    has = lambda words: any(w in said for w in words)
-    reply: dict[str, Any] = {"goal_lane": goal_lane(said, lane, lanes)}
-    number = re.search(r"(\d+) (?:m/s|metres)", said)
+    has = lambda words: any(w in instruction for w in words)
+    reply: dict[str, Any] = {"goal_lane": goal_lane(instruction, lane, lanes)}
+    number = re.search(r"(\d+) (?:m/s|metres)", instruction)
     if number:
         reply["target_speed"] = float(number[1])
     elif has(FAST):
         reply["target_speed"] = 30.0
-    elif has(("faster", "speed up")) and "not go any faster" not in said:
+    elif has(("faster", "speed up")) and "not go any faster" not in instruction:
         reply["target_speed"] = min(speed + 5.0, 30.0)
     elif has(("slower", "slow down", "not so fast")):
         reply["target_speed"] = max(speed - 5.0, 20.0)
@@ -46,15 +46,15 @@ def written_parse(request: pl.ChatRequest) -> dict[str, Any]:
     return reply
 
 
-def goal_lane(said: str, lane: int, lanes: int) -> int | None:
-    if number := re.search(r"lane (\d)", said):
+def goal_lane(instruction: str, lane: int, lanes: int) -> int | None:
+    if number := re.search(r"lane (\d)", instruction):
         return int(number[1])
-    if re.search(r"stay in|this lane|as it is", said):
+    if re.search(r"stay in|this lane|as it is", instruction):
         return lane
-    if re.search(r"one (lane )?to the (left|right)|move left|pull over|on our right", said):
-        return min(lanes, lane + 1) if "right" in said else max(1, lane - 1)
-    if re.search(r"leftmost|fast lane|far left|left lane", said):
+    if re.search(r"one (lane )?to the (left|right)|move left|pull over|on our right", instruction):
+        return min(lanes, lane + 1) if "right" in instruction else max(1, lane - 1)
+    if re.search(r"leftmost|fast lane|far left|left lane", instruction):
         return 1
-    if re.search(r"rightmost|right lane|far right|keep right|right side", said):
+    if re.search(r"rightmost|right lane|far right|keep right|right side", instruction):
         return lanes
     return None

@@ -242,7 +242,7 @@ def made_up_prices(key: pl.Key, paths: int = 32, days: int = 180, stocks: int = 
     close = 100 * np.exp(np.cumsum(change, 1) - change)
     kind = np.where(wild & (rng.random(wild.shape) < 0.4), 3, regime.astype(int) + 1)
     kind = np.where(rng.random(wild.shape) < TRUE, kind, rng.integers(0, 4, wild.shape))
-    number, told = rng.integers(0, 1 << 30, wild.shape), rng.random(wild.shape) < NEWS
+    number, has_news = rng.integers(0, 1 << 30, wild.shape), rng.random(wild.shape) < NEWS
     kinds = list(BANK.values())  # bad, plain, good, wild
     return PriceTable(
         tickers=tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:stocks]),
@@ -257,7 +257,7 @@ def made_up_prices(key: pl.Key, paths: int = 32, days: int = 180, stocks: int = 
                 stock=int(k),
                 text=pick(kinds[int(kind[p, t, k])], int(number[p, t, k])),
             )
-            for p, t, k in np.argwhere(told)
+            for p, t, k in np.argwhere(has_news)
         ),
     )
 

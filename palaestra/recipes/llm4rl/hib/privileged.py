@@ -80,12 +80,12 @@ class PrivilegedView:
         sim: Any = self.sim
         known = sim.facts(sim.reset(pl.rng_of(("hib", "facts")), 1))
         if lacks := [x for x in self.names if x not in known]:
-            told = f"the simulator tells no {lacks[0]}; its facts are {', '.join(known)}"
+            message = f"the simulator tells no {lacks[0]}; its facts are {', '.join(known)}"
             if any(x[0].isdigit() for x in lacks):
-                told += (
+                message += (
                     f"; privileged={text}: names of facts and numbers of the observation do not mix"
                 )
-            raise pl.UserError(told)
+            raise pl.UserError(message)
         for name in self.names:
             self._check_fact(name, known[name])
 

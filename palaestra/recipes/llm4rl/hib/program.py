@@ -99,8 +99,8 @@ def probe_r2(z_NZ: np.ndarray, e_NE: np.ndarray) -> float:
     design = lambda rows: np.concatenate([z_NZ[rows], np.ones((len(z_NZ[rows]), 1))], 1)
     first, second = design(slice(half)), design(slice(half, None))
     gram = first.T @ first + RIDGE * half * np.eye(first.shape[1])
-    told = second @ np.linalg.solve(gram, first.T @ e_NE[:half])
-    error, spread = ((e_NE[half:] - told) ** 2).mean(0), e_NE[half:].var(0)
+    predicted = second @ np.linalg.solve(gram, first.T @ e_NE[:half])
+    error, spread = ((e_NE[half:] - predicted) ** 2).mean(0), e_NE[half:].var(0)
     varies = spread > 1e-9
     if not varies.any():
         return 0.0
@@ -347,8 +347,8 @@ class HistoryTraining:
                 error = "error" if name == "return" else "outside_error"
                 numbers |= {name: arm["return"], error: arm["error"]}
                 if policy.latent == "history":
-                    told = self.probes(policy, paths)
-                    numbers |= told if name == "return" else {"probe_outside": told["probe"]}
+                    probes = self.probes(policy, paths)
+                    numbers |= probes if name == "return" else {"probe_outside": probes["probe"]}
         return numbers
 
     @torch.no_grad()

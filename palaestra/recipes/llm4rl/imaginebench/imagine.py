@@ -70,14 +70,14 @@ class ImaginationLimits:
         Raises UserError where a question and its reply are longer than the context.
         """
         long = max(real, key=len)
-        shown = min(self.examples, len(real) - 1)
+        n_examples = min(self.examples, len(real) - 1)
         text, sim = max(sims.items(), key=lambda named: self.most(named[1], real))
         most, each = self.most(sim, real), len(spell_steps(long)) / len(long)
         form = len(json.dumps(reply_form(sim).model_json_schema())) + 100  # and words about it
         spell = lambda n: len(spell_question(sim, text, long.obs[0], [long] * n, most)) + form
-        question, reply = spell(shown), round(most * each)
+        question, reply = spell(n_examples), round(most * each)
         says = (
-            f"questions with {shown} recorded rollouts (the longest has {len(long)} steps) have up to "
+            f"questions with {n_examples} recorded rollouts (the longest has {len(long)} steps) have up to "
             f"{question} tokens, and replies of up to {most} steps {reply}"
         )
         if question + reply > self.context:
@@ -158,14 +158,14 @@ def spell_question(
         if box is None
         else f"actions are {box.size} numbers from {list(box.low)} to {list(box.high)}"
     )
-    shown = "\n\n".join(
+    example_texts = "\n\n".join(
         f"A recorded rollout of the instruction {json.dumps(r.instruction)} from {spell_row(r.obs[0])}:\n"
         f"{spell_steps(r)}"
         for r in examples
     )
     return QUESTION.format(
         about=str(getattr(sim, "about", "") or "An agent acts in a simulator."),
-        examples=shown,
+        examples=example_texts,
         width=sim.observation,
         actions=actions,
         most=most,

@@ -118,14 +118,16 @@ def _works(view: BlockedRoomsView, chain: Chain, failed: set[str]) -> bool:
 
 def _spelled(view: BlockedRoomsView, chain: Chain) -> list[dict[str, Any]]:
     """The calls of a chain with rough costs: walls between two places are not counted."""
-    told = list[dict[str, Any]]()
+    actions = list[dict[str, Any]]()
     for name, arguments in chain:
         after = WORLD.predict(view, name, tuple(arguments))
         way = sum(abs(a - b) for a, b in zip(view.robot, after.robot, strict=True))
         cost = way + ROUGH.get(name, 1.0)
-        told.append({"do": name, "arguments": arguments, "cost": cost, "reason": "a way through"})
+        actions.append(
+            {"do": name, "arguments": arguments, "cost": cost, "reason": "a way through"}
+        )
         view = after
-    return told
+    return actions
 
 
 def _nodes(

@@ -46,8 +46,8 @@ def letters(value: Any) -> str:
 
 def number_told(value: Any) -> Any:
     """The first number of a text, as in "2.5 m"; 0 for none, which is no cost."""
-    found = re.search(r"-?\d+(\.\d+)?", value) if isinstance(value, str) else None
-    return 0.0 if value is None else float(found[0]) if found else value
+    match = re.search(r"-?\d+(\.\d+)?", value) if isinstance(value, str) else None
+    return 0.0 if value is None else float(match[0]) if match else value
 
 
 def with_parent(value: Any, name: str) -> Any:
@@ -386,10 +386,10 @@ def apply_edits(tree: PrimitiveTree, edits: Sequence[TreeEdit]) -> tuple[int, in
     one after another, after which the rest is left out, too: then the tree is not to be trusted.
     """
     named: dict[str, int] = {}
-    told = {ROOT, *tree.nodes}
+    known_nodes = {ROOT, *tree.nodes}
     done = invalid = row = 0
     for edit in edits:
-        number = node_number(edit.node, named, told)
+        number = node_number(edit.node, named, known_nodes)
         try:
             if number is None:
                 raise ValueError(f"there is no node {edit.node!r}")
@@ -409,11 +409,13 @@ def apply_edits(tree: PrimitiveTree, edits: Sequence[TreeEdit]) -> tuple[int, in
     return done, invalid, False
 
 
-def node_number(text: str | None, named: Mapping[str, int], told: Collection[int]) -> int | None:
+def node_number(
+    text: str | None, named: Mapping[str, int], known_nodes: Collection[int]
+) -> int | None:
     """The number of a node: one that the question told, as a number, "node 3" or "root"; else by a name
     of the reply. None = neither.
     """
     name = (text or "").strip()
     word = name.casefold().removeprefix("node").strip()
     number = ROOT if word == "root" else int(word) if word.isdecimal() else None
-    return number if number in told else named.get(name)
+    return number if number in known_nodes else named.get(name)

@@ -324,7 +324,7 @@ class PrimitiveTree:
 
     def lines(self) -> list[str]:
         """The tree as a question tells it."""
-        told = list[str]()
+        lines = list[str]()
         for n in self.nodes.values():
             marks = [
                 "done" if n.done else "",
@@ -333,11 +333,11 @@ class PrimitiveTree:
                 "reaches the goal" if n.view is not None and self.world.reached(n.view) else "",
             ]
             rest = "; ".join(m for m in marks if m)
-            told.append(
+            lines.append(
                 f"node {n.number} under {n.parent}: {n.call}, cost {n.cost:g}"
                 + (f" ({rest})" * bool(rest))
             )
-        return told
+        return lines
 
 
 def names_seen(world: NavigationWorld, view: Any) -> set[str]:

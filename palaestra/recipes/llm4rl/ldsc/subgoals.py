@@ -105,11 +105,11 @@ class PlaceWords:
             raise pl.UserError(
                 f"place={names}: there is no {unknown[0]!r}; there are {', '.join(known)}"
             )
-        told = hasattr(sim, "visible") and hasattr(sim, "view")
+        has_view = hasattr(sim, "visible") and hasattr(sim, "view")
         low, high = [], []
         for name in axes:
             quantity = view.visible[name]
-            more = 0.0 if told else (quantity.high - quantity.low) / 2
+            more = 0.0 if has_view else (quantity.high - quantity.low) / 2
             low.append(quantity.low - more)
             high.append(quantity.high + more)
         columns = view.compute(games["obs"][:, 0, 0])
@@ -130,10 +130,10 @@ class PlaceWords:
         """[S, P] of places that a simulator tells [S, Q], see `TellsPlaces`; None where they lack one of
         the coordinates.
         """
-        told = coordinates_first(list(self.view.visible))[: place.shape[1]]
-        if not set(self.names) <= set(told):
+        coordinates = coordinates_first(list(self.view.visible))[: place.shape[1]]
+        if not set(self.names) <= set(coordinates):
             return None
-        return place[:, [told.index(n) for n in self.names]]
+        return place[:, [coordinates.index(n) for n in self.names]]
 
     def free(self, sim: pl.control.Simulator) -> np.ndarray | None:
         """[C, P] where an agent can be, or None where the simulator does not tell."""

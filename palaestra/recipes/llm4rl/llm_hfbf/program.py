@@ -237,8 +237,8 @@ class FeedbackSetting:
         )
         share = (segments.means - low) / np.maximum(high - low, 1e-9)
         levels = np.round(np.clip(share, 0, 1) * LEVELS)
-        told = 0 * label if self.program.feedback == "model" else np.round(label * 4) / 4
-        return np.concatenate([levels, told[..., None] * APART], -1)
+        level = 0 * label if self.program.feedback == "model" else np.round(label * 4) / 4
+        return np.concatenate([levels, level[..., None] * APART], -1)
 
     def arm(self, name: str, human: Human | None, guide: Any) -> pl.control.ArmRun:
         """What `compare_arms` runs, with a cache of its own."""

@@ -58,11 +58,11 @@ class DialogueAgent:
         def act(obs: Any, legal: Any, rng: Any) -> Mapping[str, np.ndarray]:
             nonlocal turn, held
             if turn % self.every == 0:
-                said = self.master.act(obs[..., self.overview], None, rng, greedy=greedy)
+                choice = self.master.act(obs[..., self.overview], None, rng, greedy=greedy)
                 held = {
-                    "option": said["act"],
-                    "option_logp": said["logp"],
-                    "option_value": said["value"],
+                    "option": choice["act"],
+                    "option_logp": choice["logp"],
+                    "option_value": choice["value"],
                 }
             turn += 1
             each: list[Any] = list(self.options.each)

@@ -134,8 +134,8 @@ class ClientSimulator:
         paid = TURN_PAY + np.array([PAYS.get(int(u), 0.0) for u in heard])
         paid = paid + PHASE_PAY * (after - phase) + END_PAY * over
         counts = state.counts + (heard[:, None] == np.arange(3))
-        shown = np.concatenate([state.heard[:, 1:], heard[:, None]], 1)
-        moved = ClientState(phase=after, turn=state.turn + 1, said=act, heard=shown, counts=counts)
+        recent = np.concatenate([state.heard[:, 1:], heard[:, None]], 1)
+        moved = ClientState(phase=after, turn=state.turn + 1, said=act, heard=recent, counts=counts)
         return moved, paid[:, None], over
 
 

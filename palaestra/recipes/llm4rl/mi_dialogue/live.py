@@ -167,15 +167,15 @@ def paths_of(
     option = master["act"][:, :, held]
     columns = {"obs": torch.from_numpy(obs[:, 0]).float(), "act": torch.from_numpy(act[:, 0])}
     with torch.no_grad():
-        said = agent.options({**columns, "option": torch.from_numpy(option[:, 0])})
+        outputs = agent.options({**columns, "option": torch.from_numpy(option[:, 0])})
     return {
         "obs": obs,
         "act": act,
         "reward": reward * alive[:, None],
         "alive": alive,
         "over": over,
-        "logp": said["logp"].numpy()[:, None],
-        "value": said["value"].numpy()[:, None],
+        "logp": outputs["logp"].numpy()[:, None],
+        "value": outputs["value"].numpy()[:, None],
         "option": option,
         "option_logp": master["logp"][:, :, held],
         "option_value": master["value"][:, :, held],
@@ -221,13 +221,13 @@ def observe_dialogue(turns: Sequence[tuple[str, str]], horizon: int = 16) -> np.
 
     Raises UserError for an act that there is not.
     """
-    sim, said, heard = ClientSimulator(horizon=horizon), [-1], [-1] * MEMORY
+    sim, acts, heard = ClientSimulator(horizon=horizon), [-1], [-1] * MEMORY
     counts, rows = np.zeros(3), list[np.ndarray]()
     for t in range(len(turns) + 1):
         state = ClientState(
             phase=np.zeros(1, int),
             turn=t,
-            said=np.array(said[-1:]),
+            said=np.array(acts[-1:]),
             heard=np.array([heard[-MEMORY:]]),
             counts=counts[None],
         )
@@ -239,7 +239,7 @@ def observe_dialogue(turns: Sequence[tuple[str, str]], horizon: int = 16) -> np.
                     f"turn {t + 1} is {turns[t]!r}: the counsellor's acts are {', '.join(ACTS)}, the "
                     f"client's {', '.join(CLIENT_ACTS)}"
                 )
-            said.append(ACTS.index(act))
+            acts.append(ACTS.index(act))
             heard.append(CLIENT_ACTS.index(answer))
             counts = counts + (heard[-1] == np.arange(3))
     return np.stack(rows)

@@ -88,11 +88,11 @@ class ManageDialogue:
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         own = results["guide"]
         ctx.log({"arm": "guide", "adapted": own["adapted"], "return": own["return"]})
-        shown = ("adapted", "after_0", "after_1", "after_4")
+        columns = ("adapted", "after_0", "after_1", "after_4")
         return pl.Result(
             metrics={
                 **pl.control.arm_summary(results),
-                **{k: own[k] for k in shown},
+                **{k: own[k] for k in columns},
                 "gain_of_hierarchy": results["hierarchy"]["return"] - results["none"]["return"],
                 "gain_of_meta": own["return"] - results["hierarchy"]["return"],
                 "sampled_tokens": 0,
@@ -256,9 +256,9 @@ class ManageDialogue:
         for k, (sim, agent) in enumerate(zip(self.clients.held_out, personal, strict=True)):
             path = pl.control.play_games(sim, agent.player(), 1, (*self.key(ctx), "speak", k))
             T = int(path["alive"].sum())
-            said = [int(x) for x in path["act"][0, 0, :T]]
+            own_acts = [int(x) for x in path["act"][0, 0, :T]]
             heard = [int(x) for x in path["client_act"][0, 0, :T]]
-            turns, n = await write_dialogue(ctx, self.source(), said, heard, words)
+            turns, n = await write_dialogue(ctx, self.source(), own_acts, heard, words)
             written, acts = written + n, acts + T
             kind = str(getattr(sim, "name", k))
             lines.append({"client": kind, "simulation": True, "turns": turns})

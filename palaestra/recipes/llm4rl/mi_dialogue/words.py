@@ -169,11 +169,11 @@ class DialogueWords:
     def spelled(self) -> str:
         return "\n".join(f"- {act}: {meant}" for act, meant in self.meant.items())
 
-    def history(self, said: Sequence[int], heard: Sequence[int]) -> str:
+    def history(self, acts: Sequence[int], heard: Sequence[int]) -> str:
         """The acts of both, turn by turn."""
         lines = [
             f"{self.agent}: {self.acts[a]}\n{self.client}: {self.heard(u)}"
-            for a, u in zip(said, heard, strict=True)
+            for a, u in zip(acts, heard, strict=True)
         ]
         return "\n".join(lines) or "(nothing yet)"
 
@@ -219,15 +219,16 @@ async def choose_acts(
     fallback = form(act=words.acts[0])
     rng = pl.rng_of((*key, "play"))
     state, alive, paid = sim.reset(rng, games), np.ones(games, bool), np.zeros(games)
-    said, heard = [list[int]() for _ in range(games)], [list[int]() for _ in range(games)]
+    acts, heard = [list[int]() for _ in range(games)], [list[int]() for _ in range(games)]
     unread = 0
     for _ in range(sim.horizon):
         rows = np.flatnonzero(alive)
         if not len(rows):
             break
-        told = {"acts": words.spelled(), "about": words.about}
+        about_acts = {"acts": words.spelled(), "about": words.about}
         questions = [
-            words.choose.format(history=words.history(said[i], heard[i]), **told) for i in rows
+            words.choose.format(history=words.history(acts[i], heard[i]), **about_acts)
+            for i in rows
         ]
         given: list[Any] = await asyncio.gather(
             *(ctx.ask_for(source, q, form, asks=2, fallback=fallback) for q in questions)
@@ -239,7 +240,7 @@ async def choose_acts(
         paid += reward[:, 0] * alive
         done = np.asarray(sim.facts(state)["client_act"])
         for i in rows:
-            said[i].append(int(act[i, 0]))
+            acts[i].append(int(act[i, 0]))
             heard[i].append(int(done[i, 0]))
         alive = alive & ~over
     return paid, unread
@@ -248,7 +249,7 @@ async def choose_acts(
 async def write_dialogue(
     ctx: pl.Context,
     source: pl.Source,
-    said: Sequence[int],
+    acts: Sequence[int],
     heard: Sequence[int],
     words: DialogueWords,
 ) -> tuple[list[dict[str, str]], int]:
@@ -259,7 +260,7 @@ async def write_dialogue(
     Returns the turns, and how many the model wrote as they were chosen.
     """
     turns, written = list[dict[str, str]](), 0
-    for a, u in zip(said, heard, strict=True):
+    for a, u in zip(acts, heard, strict=True):
         act = words.acts[a]
         history = "\n".join(f"{t['speaker']}: {t['text']}" for t in turns) or "(nothing yet)"
         text = await write_act(ctx, source, act, history, words)
@@ -318,7 +319,7 @@ def written_replies(request: pl.ChatRequest) -> dict[str, Any]:
     if match := re.search(r'Its dialogue act is "([\w ]+)"', text):
         return {"utterance": TEMPLATES[match[1]]}
     if match := re.search(r'^An utterance of a counsellor: "(.*)"$', text, re.MULTILINE):
-        names = {said: act for act, said in TEMPLATES.items()}
+        names = {template: act for act, template in TEMPLATES.items()}
         return {"act": names.get(match[1], "summary")}
     turn = text.count("\nClient: ")
     return {

@@ -138,16 +138,16 @@ class LearnPolicySet:
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         own = results["mra"]
-        shown = {
+        numbers = {
             "information": own["information"],
             "information_gain": own["information"] - results["latents"]["information"],
         }
-        ctx.log({"arm": "mra", "return": own["return"], **shown})
+        ctx.log({"arm": "mra", "return": own["return"], **numbers})
         return pl.Result(
             metrics={
                 **pl.control.arm_summary(results, "mra"),
                 "unseen_gain": own["unseen"] - results["none"]["unseen"],
-                **shown,
+                **numbers,
                 "sampled_tokens": 0,
             },
             artifacts={} if ctx.out is None else {"agent": str(ctx.out / "policy")},

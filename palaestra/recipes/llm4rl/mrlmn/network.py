@@ -207,8 +207,8 @@ class DroneNetwork:
         apart = (at[:, None] - at[:, :, None]) / side
         tens_nA = np.log10(1 + state.links.snr_nA)
         rate_nA = self.rates_by_drone(state)
-        told = np.stack([linked_nA, tens_nA, rate_nA], -1)
-        flagged = np.concatenate([apart, np.repeat(told[:, None], A, 1)], -1)
+        links = np.stack([linked_nA, tens_nA, rate_nA], -1)
+        flagged = np.concatenate([apart, np.repeat(links[:, None], A, 1)], -1)
         others = np.stack([np.delete(flagged[:, a], a, 1).reshape(n, -1) for a in range(A)], 1)
         rows_nU = np.clip(state.user_nUd * COARSE // side, 0, COARSE - 1).astype(int)
         cell_nU = rows_nU[..., 0] * COARSE + rows_nU[..., 1]

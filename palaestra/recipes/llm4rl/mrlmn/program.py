@@ -178,12 +178,12 @@ class LearnNetwork:
             arms["oracle flown"] = make("oracle flown", guide=oracle, flown=True)
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
-        shown = "guide" if "guide" in results else "grouped"
-        own = results[shown]
-        ctx.log({"arm": shown, "distilled": own["distilled"], "return": own["return"]})
+        arm = "guide" if "guide" in results else "grouped"
+        own = results[arm]
+        ctx.log({"arm": arm, "distilled": own["distilled"], "return": own["return"]})
         return pl.Result(
             metrics={
-                **pl.control.arm_summary(results, shown),
+                **pl.control.arm_summary(results, arm),
                 "distilled": own["distilled"],
                 "sampled_tokens": 0,
             },
@@ -421,11 +421,11 @@ class NetworkArm:
             act = np.where(aim < 0, stay, aim)
             return {"act": act if legal is None else legal_of(act, legal)}
 
-        told = advisor.numbers()
+        advisor_numbers = advisor.numbers()
         return {
             **self.measure(towards),
-            "asked": told["guide/asked"],
-            "fallbacks": told["guide/fallbacks"],
+            "asked": advisor_numbers["guide/asked"],
+            "fallbacks": advisor_numbers["guide/fallbacks"],
         }
 
 

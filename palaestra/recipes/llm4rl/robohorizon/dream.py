@@ -156,9 +156,9 @@ class Dream:
         a mask of the steps that there are.
         """
         L, parts = self.settings.length, list[dict[str, Tensor]]()
-        shown = [g for g in self.stored if g["expert"][0]]
+        expert_games = [g for g in self.stored if g["expert"][0]]
         for b in range(self.settings.sequences):
-            games = shown if shown and b % 2 else self.stored
+            games = expert_games if expert_games and b % 2 else self.stored
             game = games[int(self.rng.integers(len(games)))]
             T = len(game["act"])
             a = int(self.rng.integers(max(1, T - L + 1)))
@@ -215,8 +215,8 @@ class Dream:
                 world.ends(after)[:, 0], batch["end"][:, t], reduction="none"
             )
             seen = (world.decoder(state) - z).square().sum(-1)
-            told = (world.decoder(after) - world.normalise(batch["next"][:, t])).square().sum(-1)
-            part = 0.5 * (seen + told + paid) + end + self.settings.beta * kl
+            decoded = (world.decoder(after) - world.normalise(batch["next"][:, t])).square().sum(-1)
+            part = 0.5 * (seen + decoded + paid) + end + self.settings.beta * kl
             loss = loss + (part * mask[:, t]).sum() / mask.sum()
         self.step(self.model, loss)
         return torch.stack(states, 1), loss.detach()

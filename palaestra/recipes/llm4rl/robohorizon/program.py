@@ -123,7 +123,7 @@ class RewardStages:
     async def run(self, ctx: pl.Context) -> pl.Result:
         key: pl.Key = ("robohorizon", ctx.seed)
         # before anybody is asked, and before arms that do not need it are trained
-        shown = read_demonstrations(self.demos, self.sim) if self.demos else None
+        demonstrations = read_demonstrations(self.demos, self.sim) if self.demos else None
         start = self.learner.start(self.sim, key).act
         games = pl.control.play_games(self.sim, start, SAMPLE, (*key, "sample"))
         words = words_of(self.sim, games)
@@ -132,7 +132,9 @@ class RewardStages:
                 known = ", ".join(words.declared)
                 raise pl.UserError(f"{role}={name}: there is no such quantity; there are {known}")
         written = None if self.rewards == "none" else await StageWriting(self, ctx, words).run()
-        training = StageTraining(program=self, ctx=ctx, words=words, key=key, shown=shown)
+        training = StageTraining(
+            program=self, ctx=ctx, words=words, key=key, file_games=demonstrations
+        )
         results = await pl.control.compare_arms(ctx, training.arms(written))
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         own = results["guide"]
@@ -241,7 +243,7 @@ class StageTraining:
     ctx: pl.Context
     words: pl.control.SimulatorWords
     key: pl.Key
-    shown: pl.control.Paths | None = None  # the demonstrations of `demos`
+    file_games: pl.control.Paths | None = None  # the demonstrations of `demos`
 
     def task(self, plan: StagePlan, rewards: StageRewards) -> StagedTask:
         return StagedTask(plan=plan, rewards=rewards, words=self.words)
@@ -351,8 +353,8 @@ class StageTraining:
     def demonstrations(self) -> pl.control.Paths | None:
         """Of the file, else of the simulator; None = there are none."""
         program, sim = self.program, self.program.sim
-        if self.shown is not None:
-            return self.shown
+        if self.file_games is not None:
+            return self.file_games
         if not isinstance(sim, pl.control.ShowsTask) or not program.demonstrations:
             return None
         act = pl.control.acting_script(sim)

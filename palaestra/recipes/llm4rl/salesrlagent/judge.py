@@ -68,10 +68,10 @@ async def judge_talks(
     within = places[:calls] if calls else places
     prefix = lambda n, t: talks[n].messages[: t + 1]
     questions = list(dict.fromkeys(prefix(*place) for place in within))
-    said = await asyncio.gather(*(score_talk(ctx, source, q, goal) for q in questions))
-    if questions and all(answer is None for answer in said):
+    raw_scores = await asyncio.gather(*(score_talk(ctx, source, q, goal) for q in questions))
+    if questions and all(answer is None for answer in raw_scores):
         raise pl.Fault("chat-refused", "not even one message of any conversation was taken")
-    given = [DECLARED if answer is None else answer for answer in said]
+    given = [DECLARED if answer is None else answer for answer in raw_scores]
     answers = dict(zip(questions, given, strict=True))
     scores = np.full((len(talks), turns, 3), NEUTRAL)
     for place in within:
@@ -115,8 +115,8 @@ def written_scores(request: pl.ChatRequest) -> dict[str, Any]:
     compares with the one before.
     """
     text = request.messages[0].content
-    said = re.findall(r"^Customer: (.*)$", text, re.MULTILINE)
-    heard = [warmth(x) for x in said]
+    customer_lines = re.findall(r"^Customer: (.*)$", text, re.MULTILINE)
+    heard = [warmth(x) for x in customer_lines]
     last = heard[-1] if heard else 0.3
     moved = last - (heard[-2] if len(heard) > 1 else 0.3)
     return {
@@ -126,8 +126,8 @@ def written_scores(request: pl.ChatRequest) -> dict[str, Any]:
     }
 
 
-def warmth(said: str) -> float:
+def warmth(line: str) -> float:
     """How a customer's words sound, by phrases."""
-    text = said.lower()
+    text = line.lower()
     marks = ((WARM, 0.85), (OPEN, 0.45), (COLD, 0.1))
     return next((x for phrases, x in marks if any(p in text for p in phrases)), 0.3)

@@ -94,11 +94,11 @@ def load_predictor(folder: Path | str) -> Callable[..., dict[str, Any]]:
     embed = pl.tasks.load(kept.embed, "function") if kept.embed else None
 
     def say(messages: Sequence[Any], scores: Any = None) -> dict[str, Any]:
-        said = [m for m in map(message_pair, messages) if m[0] not in UNREAD]
-        T = len(said)
+        pairs = [m for m in map(message_pair, messages) if m[0] not in UNREAD]
+        T = len(pairs)
         if not 0 < T <= kept.turns:
             raise pl.UserError(f"a conversation has 1 to {kept.turns} messages here, not {T}")
-        talk = SalesTalk(messages=tuple(said), converted=False)
+        talk = SalesTalk(messages=tuple(pairs), converted=False)
         table = table_of([talk], kept.width, embed, T)
         for metric, values in zip(kept.metrics, checked_scores(scores, kept, T).T, strict=True):
             table = table.with_metric(metric, values[None])

@@ -112,9 +112,9 @@ def predict(policy: Any, table: TalkTable, base: float) -> np.ndarray:
     games = PredictionGames(table, in_order=True, base=base)
     act = lambda obs, legal, rng: policy.act(obs, legal, rng, greedy=True)
     paths = pl.control.play_games(games, act, len(table.length), ("predict",))
-    said = probability(np.clip(paths["act"][:, 0, :, 0], -REACH, REACH), base)
+    probabilities = probability(np.clip(paths["act"][:, 0, :, 0], -REACH, REACH), base)
     full = np.zeros(table.x.shape[:2])
-    full[:, : said.shape[1]] = said
+    full[:, : probabilities.shape[1]] = probabilities
     return full
 
 
@@ -239,13 +239,15 @@ def scores_by_turn(p: np.ndarray, table: TalkTable) -> list[dict[str, float]]:
 def distances(x: np.ndarray, known: np.ndarray) -> np.ndarray:
     """[M] the mean distance of embeddings [M, E] to the nearest five of the `known` ones [K, E]."""
     near = min(NEAR, len(known))
-    found = np.zeros(len(x))
+    distance_N = np.zeros(len(x))
     for rows in np.array_split(np.arange(len(x)), max(1, len(x) // 256)):
         square = (
             np.square(x[rows]).sum(1)[:, None] + np.square(known).sum(1) - 2 * x[rows] @ known.T
         )
-        found[rows] = np.sqrt(np.maximum(np.partition(square, near - 1, 1)[:, :near], 0)).mean(1)
-    return found
+        distance_N[rows] = np.sqrt(np.maximum(np.partition(square, near - 1, 1)[:, :near], 0)).mean(
+            1
+        )
+    return distance_N
 
 
 def selective(

@@ -110,12 +110,12 @@ class PredictConversion:
             f"Brier score on held-out messages: {own['brier']:.4f}, always the base rate "
             f"{results['base rate']['brier']:.4f}, {best} (supervised) {results[best]['brier']:.4f}"
         )
-        shown = ("brier", "log_loss", "calibration_error", "accuracy", "accuracy_last", "moved")
-        shown += ("coverage", "risk_kept", "risk_withheld", "risk_area")
+        columns = ("brier", "log_loss", "calibration_error", "accuracy", "accuracy_last", "moved")
+        columns += ("coverage", "risk_kept", "risk_withheld", "risk_area")
         return pl.Result(
             metrics={
                 **pl.control.arm_summary(results, guided),
-                **{k: own[k] for k in shown},
+                **{k: own[k] for k in columns},
                 "supervised_brier": results[best]["brier"],
                 "base_rate_brier": results["base rate"]["brier"],
                 "sampled_tokens": 0,
@@ -137,19 +137,21 @@ class PredictConversion:
         tables = {s: table_of(talks[s], self.width, embed, longest) for s in SPLITS}
         if len({t.width for t in tables.values()}) > 1:
             raise pl.UserError("embed= gave vectors of other lengths for held-out conversations")
-        judged: dict[str, JudgedTurns] = {}
+        by_split: dict[str, JudgedTurns] = {}
         if self.asked:
             source, left = pl.services.TranscribedSource(self.asked), self.calls
             for split in SPLITS:
                 # a budget is shared as the conversations are
                 share = len(talks[split]) / sum(map(len, talks.values()))
                 calls = max(1, round(left * share)) if left else 0
-                judged[split] = await judge_talks(
+                by_split[split] = await judge_talks(
                     ctx, source, talks[split], longest, self.goal, calls
                 )
-            if lost := sum(j.left_out for j in judged.values()):
+            if lost := sum(j.left_out for j in by_split.values()):
                 ctx.say(f"calls={self.calls}: {lost} conversations so far have scores of 0.5")
-        return ConversionStudy(program=self, ctx=ctx, talks=talks, tables=tables, judged=judged)
+        return ConversionStudy(
+            program=self, ctx=ctx, talks=talks, tables=tables, judge_scores=by_split
+        )
 
     def _talks(self, ctx: pl.Context, split: str) -> list[SalesTalk]:
         drawn = self.talks.draw(split, ctx.seed) if self.talks else None
@@ -178,7 +180,7 @@ class ConversionStudy:
     ctx: pl.Context
     talks: Mapping[str, Sequence[SalesTalk]]
     tables: Mapping[str, TalkTable]
-    judged: Mapping[str, JudgedTurns]
+    judge_scores: Mapping[str, JudgedTurns]
 
     @property
     def key(self) -> pl.Key:
@@ -212,10 +214,10 @@ class ConversionStudy:
         asked.
         """
         tables = dict[str, TalkTable]()
-        for split, judged in self.judged.items():
+        for split, turns in self.judge_scores.items():
             table, length = self.tables[split], self.tables[split].length
             for i, metric in enumerate(JUDGED):
-                values = judged.scores[..., i]
+                values = turns.scores[..., i]
                 if shuffled:
                     values = exchanged(values, length, pl.rng_of((*self.key, "shuffled", split)))
                 if metric != OUTCOME or self.program.cue:
@@ -249,7 +251,7 @@ class ConversionStudy:
             shape = self.tables["test"].x.shape[:2]
             p = np.full(shape, self.base)
             if name == "zero-shot":
-                p = self.judged["test"].scores[..., 2]
+                p = self.judge_scores["test"].scores[..., 2]
             return {**self.numbers(name, p), "env_steps": 0}
 
         return run
@@ -289,10 +291,10 @@ class ConversionStudy:
                 "env_steps": int(lines[-1]["env_steps"]),
                 "curve": [{k: x[k] for k in ("env_steps", "reward")} for x in lines],
             }
-            judged = self.judged.get("test")
-            if judged and name not in ("none", "oracle"):
-                result["asked"] = judged.asked + self.judged["train"].asked
-                result["fallbacks"] = judged.fallbacks + self.judged["train"].fallbacks
+            turns = self.judge_scores.get("test")
+            if turns and name not in ("none", "oracle"):
+                result["asked"] = turns.asked + self.judge_scores["train"].asked
+                result["fallbacks"] = turns.fallbacks + self.judge_scores["train"].fallbacks
             if guided:
                 self.ctx.say(
                     f"a prediction takes {1000 * passed:.3f} ms, embedding and asking apart"
@@ -350,7 +352,7 @@ class ConversionStudy:
         if self.ctx.out is not None:
             folder, made = self.ctx.out / "policy", self.program
             pl.control.save_policy(policies[0], folder)
-            metrics = [m for m in JUDGED if m != OUTCOME or made.cue] if self.judged else []
+            metrics = [m for m in JUDGED if m != OUTCOME or made.cue] if self.judge_scores else []
             settings = PredictorSettings(
                 embed=made.embed,
                 width=made.width,

@@ -109,10 +109,10 @@ def talk_of(task: pl.Task) -> SalesTalk:
             f"task {task.id!r}: converted is {task.meta.get('converted')!r}; write true or false, whether "
             "the conversation reached its goal"
         )
-    said = [(m.role, m.text) for m in task.prompt]
+    turns = [(m.role, m.text) for m in task.prompt]
     if isinstance(reply := task.meta.get("demonstration"), str):
-        said.append(("assistant", reply))
-    messages = tuple((role, text) for role, text in said if role in ("user", "assistant"))
+        turns.append(("assistant", reply))
+    messages = tuple((role, text) for role, text in turns if role in ("user", "assistant"))
     if not messages:
         raise pl.UserError(f"task {task.id!r} has no message of a user or an assistant")
     return SalesTalk(messages=messages, converted=outcome, name=str(task.id))

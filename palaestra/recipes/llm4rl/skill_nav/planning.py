@@ -213,8 +213,8 @@ class ModelPlanner:
         own = self.known[text]
         if self.shuffled:
             others = [w for t, w in self.known.items() if t != text and w is not None]
-            told = others[int(self.rng.integers(len(others)))] if others else []
-            return [*(w for w in told[:-1] if w < len(yard.cells)), goal]
+            way = others[int(self.rng.integers(len(others)))] if others else []
+            return [*(w for w in way[:-1] if w < len(yard.cells)), goal]
         if own is None:
             self.numbers["fallbacks"] += 1
             return yard.waypoints(start, goal)

@@ -106,8 +106,8 @@ class WaypointNavigation:
                 policy, lines, taken = levels.trained(level)
                 if save and folder is not None:
                     pl.control.save_policy(policy, folder)
-                found = await test.measure(policy, level == "velocity", planner, key)
-                return {**found, "env_steps": taken, "curve": lines}
+                numbers = await test.measure(policy, level == "velocity", planner, key)
+                return {**numbers, "env_steps": taken, "curve": lines}
 
             return run
 
@@ -128,14 +128,14 @@ class WaypointNavigation:
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         guide = results["guide"]
-        told = guide["by_waypoints"] if self.planner == "model" else 0.0
+        by_waypoints = guide["by_waypoints"] if self.planner == "model" else 0.0
         if guide.get("fallbacks"):
             ctx.say(f"{guide['fallbacks']} of {guide['asked']} plans did not fit; those are of A*")
-        ctx.log({"arm": "guide", "by_waypoints": told, "return": guide["return"]})
+        ctx.log({"arm": "guide", "by_waypoints": by_waypoints, "return": guide["return"]})
         return pl.Result(
             metrics={
                 **pl.control.arm_summary(results),
-                "by_waypoints": told,
+                "by_waypoints": by_waypoints,
                 "with_noise": guide["with_noise"],
                 "seconds": guide["seconds"],
                 "sampled_tokens": 0,
@@ -180,10 +180,10 @@ class LowLevels:
                 own = (*key, len(lines))
                 paths = pl.control.play_games(sim, policy.act, settings.games, own)
                 taken += int(paths["alive"].sum())
-                told = settings.update(policy, optimiser, settings.batch_of(policy, paths), own)
+                losses = settings.update(policy, optimiser, settings.batch_of(policy, paths), own)
                 reward = float(pl.control.returns_of(paths).mean())
                 lines.append(
-                    {"level": level, "reward": reward, "env_steps": taken, "loss": told["loss"]}
+                    {"level": level, "reward": reward, "env_steps": taken, "loss": losses["loss"]}
                 )
         return policy, lines, taken
 
@@ -292,8 +292,8 @@ class NavigationTest:
             ]
 
         plans = [await planner.plan(yard, a, b, None) for a, b in ends]
-        told = pl.control.PlanFollower(plans, replan=replan, replans=program.replans)
-        games = await pl.control.play_options(sim, options, told, program.games, key)
+        plan_follower = pl.control.PlanFollower(plans, replan=replan, replans=program.replans)
+        games = await pl.control.play_options(sim, options, plan_follower, program.games, key)
         paths, goal = games.paths(), np.array([yard.middle(b) for _, b in ends])
         near = np.linalg.norm(paths["next_obs"][:, 0, :, :2] - goal[:, None], axis=-1) <= NEAR
         return games, (near & paths["alive"]).any(1)

@@ -118,8 +118,8 @@ def accuracy(answer: str, gold: str, kind: str) -> float:
             return float(("." in answer) == ("." in gold) and round(x, 2) == round(y, 2))
         return max(0.0, 1 - abs(x - y) / abs(y)) if y else float(x == y)
     if kind == "ocr":
-        said, words = answer.casefold().split(), gold.casefold().split()
-        return max(0.0, 1 - pl.verifiers.edit_distance(said, words) / max(len(words), 1))
+        answer_words, words = answer.casefold().split(), gold.casefold().split()
+        return max(0.0, 1 - pl.verifiers.edit_distance(answer_words, words) / max(len(words), 1))
     if kind == "multi-label":
         return label_f1(answer, gold)
     return float(answer.casefold().strip(" .") == gold.casefold().strip(" ."))
@@ -127,9 +127,9 @@ def accuracy(answer: str, gold: str, kind: str) -> float:
 
 def label_f1(answer: str, gold: str) -> float:
     """F1 of two sets of letters, written as "B, E" or "BE"."""
-    said, labels = (set(re.findall(r"[A-Z]", x.upper())) for x in (answer, gold))
-    both = len(said & labels)
-    return 2 * both / (len(said) + len(labels)) if both else 0.0
+    letters, labels = (set(re.findall(r"[A-Z]", x.upper())) for x in (answer, gold))
+    both = len(letters & labels)
+    return 2 * both / (len(letters) + len(labels)) if both else 0.0
 
 
 def gate(accuracy: float, context: float, logic: float) -> tuple[float, float]:

@@ -72,8 +72,8 @@ def compared(looks: Looks) -> Numbers:
     numbers: Numbers = {}
     for name in OTHERS if "dpo" in looks else ():
         if name in looks:
-            found = less(looks[name], looks["dpo"])
-            numbers |= {f"{k}_dpo_less_{name}": x for k, x in found.items()}
+            differences = less(looks[name], looks["dpo"])
+            numbers |= {f"{k}_dpo_less_{name}": x for k, x in differences.items()}
     return numbers
 
 
@@ -142,35 +142,35 @@ def tell(numbers: Numbers, looks: Looks, attached: Looks) -> list[str]:
     """The findings as sentences, the answer first."""
     lines = list[str]()
     for key, x in numbers.items():
-        what, found, other = key.rpartition("_dpo_less_")
-        if found and isinstance(x, pl.stats.Interval):
+        what, is_difference, other = key.rpartition("_dpo_less_")
+        if is_difference and isinstance(x, pl.stats.Interval):
             what = WORDS.get(what, what.replace("probe_", "the probe of "))
             verb = "above" if x.low > 0 else "below" if x.high < 0 else "not told apart from"
             lines.append(
                 f"DPO is {verb} {NAMES[other]} in {what}: {pl.studies.tell_interval(x, signed=True)}, one run of each."
             )
-    told = "; ".join(
+    listing = "; ".join(
         f"{n} {pl.studies.tell_interval(pl.stats.mean_interval(look['by_encoder']), share=False, signed=True)}"
         for n, look in looks.items()
     )
     lines.append(
         "How much of log p of the chosen less that of the rejected reply, in nats, is lost with the start's encoder in "
-        f"place of the model's own: {told}."
+        f"place of the model's own: {listing}."
     )
     moved = "; ".join(f"{n} {100 * look['moved']:.2f}%" for n, look in looks.items())
     lines.append(f"How far the encoder's weights moved from the start: {moved}.")
     if attached:
-        told = "; ".join(
+        listing = "; ".join(
             f"{n} {pl.studies.tell_interval(share(look['ranked']))}" for n, look in attached.items()
         )
         lines.append(
-            f"Held-out pairs ranked right by a fresh model around a frozen encoder of: {told}."
+            f"Held-out pairs ranked right by a fresh model around a frozen encoder of: {listing}."
         )
-        told = "; ".join(
+        listing = "; ".join(
             f"{n} {pl.studies.tell_interval(share(look['answered']))}"
             for n, look in attached.items()
         )
-        lines.append(f"Held-out questions that it answers right: {told}.")
+        lines.append(f"Held-out questions that it answers right: {listing}.")
     if not any(k.startswith("probe_") for k in numbers):
         lines.append(
             "No trait was probed: rows have no column `traits` or too few classes in it, or all held-out pictures are "

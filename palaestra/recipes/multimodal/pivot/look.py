@@ -274,9 +274,9 @@ def patch_rows(states: PictureStates, items: Sequence[SeenItem]) -> tuple[np.nda
 def recorded_pair(ctx: pl.Context, task: pl.Task) -> pl.Group:
     """The chosen and the rejected reply of a task, as if they were sampled."""
     of = f"task {task.id!r}: its recorded reply"
-    said = (chosen_of(task), rejected_of(task))
-    shown = [pl.recorded_episode(ctx, "policy", task.prompt, x, 0.0, of=of) for x in said]
-    return pl.Group(task=task, episodes=tuple(shown))
+    answers = (chosen_of(task), rejected_of(task))
+    episodes = [pl.recorded_episode(ctx, "policy", task.prompt, x, 0.0, of=of) for x in answers]
+    return pl.Group(task=task, episodes=tuple(episodes))
 
 
 def reply_sums(ctx: pl.Context, groups: Sequence[pl.Group]) -> list[list[float]]:

@@ -222,11 +222,11 @@ class SeedBenchR1:
         for i in pl.run.chosen_tasks(ctx.bench, self.tasks):
             gold_letter(tasks.task("test", i))
         made = isinstance(getattr(tasks, "tasks", None), pl.tasks.FileTasks)
-        shown = not made or bool(first.meta.get("demonstration"))
+        has_demonstrations = not made or bool(first.meta.get("demonstration"))
         if self.arms.strip() == AUTO:
-            return ["grpo", "sft" if shown else "sft-answers"]
+            return ["grpo", "sft" if has_demonstrations else "sft-answers"]
         names = pl.studies.listed(self.arms)
-        if "sft" in names and not shown:
+        if "sft" in names and not has_demonstrations:
             raise pl.UserError(
                 "the arm sft imitates the column 'demonstration', and the first row has none; add it, or leave "
                 "the arm out, as arms=grpo,sft-answers"

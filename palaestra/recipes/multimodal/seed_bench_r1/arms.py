@@ -39,8 +39,8 @@ class AskedClips:
         *before, asked = task.prompt
         if not self.ask or self.ask in asked.content:
             return task
-        told = replace(asked, content=f"{asked.content.rstrip()}\n{self.ask}")
-        return replace(task, prompt=(*before, told), instruction=self.ask)
+        instructed = replace(asked, content=f"{asked.content.rstrip()}\n{self.ask}")
+        return replace(task, prompt=(*before, instructed), instruction=self.ask)
 
     def demonstration(self, task: pl.Task, rng: np.random.Generator, habit: Any) -> str:
         """What the source writes."""
@@ -59,8 +59,8 @@ def few_options(task: pl.Task, choices: int) -> pl.Task:
     wrong = [i for i in range(len(known)) if i != gold]
     drawn = pl.rng_of(("few options", task.id)).choice(len(wrong), choices - 1, replace=False)
     kept = sorted([gold, *(wrong[int(i)] for i in drawn)])
-    shown = pl.tasks.reorder_options(task, options=[known[i] for i in kept])
-    return replace(shown, answer=known[gold])
+    reordered = pl.tasks.reorder_options(task, options=[known[i] for i in kept])
+    return replace(reordered, answer=known[gold])
 
 
 @pl.stage

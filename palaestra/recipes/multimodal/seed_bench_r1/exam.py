@@ -102,8 +102,8 @@ class LevelExam:
                 thought=pl.judges.defuse(item["thought"]),
             )
             messages = pl.services.question_messages(text)
-            said = await ctx.ask(self.judge, pl.ChatRequest(messages=messages, max_tokens=1024))
-            word = pl.verifiers.strip_thinking(said).strip().strip("().*")
+            reply = await ctx.ask(self.judge, pl.ChatRequest(messages=messages, max_tokens=1024))
+            word = pl.verifiers.strip_thinking(reply).strip().strip("().*")
             supports = word if len(word) == 1 and word.isupper() else ""
         chosen = item["chosen"]
         agrees = supports == chosen if supports and chosen else None
@@ -126,19 +126,19 @@ def attention(ctx: pl.Context, groups: Sequence[pl.Group]) -> list[dict[str, flo
     that they would pay if they attended to everything alike.
     """
     signals = ctx.measure(groups, (("policy", MASS),))
-    told: list[dict[str, float]] = []
+    masses: list[dict[str, float]] = []
     for group, rows in zip(groups, signals, strict=True):
         mass_T = np.concatenate([r[f"policy_{MASS}"] for e in rows for r in e] or [np.zeros(0)])
         mass_T = mass_T[mass_T > 0]
         row = group.episodes[0].rows[0] if group.valid else None
         ids = np.array(row.context() if row else [])
         if row is None or not len(mass_T):
-            told.append({})
+            masses.append({})
             continue
         end = len(ids) - len(row.segments[-1].ids)
         share_T = (ids >= pl.models.FIRST_PLACE).sum() / np.arange(end + 1, len(ids) + 1)
-        told.append({"mass": float(mass_T.mean()), "uniform": float(share_T.mean())})
-    return told
+        masses.append({"mass": float(mass_T.mean()), "uniform": float(share_T.mean())})
+    return masses
 
 
 async def exam_of(

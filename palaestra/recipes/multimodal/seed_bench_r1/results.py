@@ -42,8 +42,8 @@ class LevelArm:
     @property
     def mass(self) -> tuple[float, float] | None:
         """Attention to pictures, and what even attention would be."""
-        told = [(x["mass"], x["uniform"]) for x in self.items if "mass" in x]
-        return (float(np.mean([m for m, _ in told])), float(np.mean([u for _, u in told]))) if told else None  # fmt: skip
+        masses = [(x["mass"], x["uniform"]) for x in self.items if "mass" in x]
+        return (float(np.mean([m for m, _ in masses])), float(np.mean([u for _, u in masses]))) if masses else None  # fmt: skip
 
     def differs(self, other: "LevelArm") -> float:
         """The share of answers that are not word for word those of another model."""
@@ -133,16 +133,16 @@ def tell(
     """The findings as sentences, the answer first."""
     lines = list[str]()
     for level, x in against.items():
-        said = "better than" if x.low > 0 else "worse than" if x.high < 0 else "not seen to differ from"  # fmt: skip
+        verdict = "better than" if x.low > 0 else "worse than" if x.high < 0 else "not seen to differ from"  # fmt: skip
         where = f" at level {level}" if level else ""
         paid, imitated = rivals
         what = "imitation" if imitated == "sft" else "imitation of the letters alone"
         lines.append(
-            f"Reinforcement learning ({paid}) is {said} {what} ({imitated}){where}: {points(x)}."
+            f"Reinforcement learning ({paid}) is {verdict} {what} ({imitated}){where}: {points(x)}."
         )
     for a in arms[1:]:
-        told = [f"{points(x)}{f' at level {v}' if v else ''}" for (n, v), x in gains.items() if n == a.name]  # fmt: skip
-        lines.append(f"Against the start, {a.name}: {'; '.join(told)}.")
+        gain_texts = [f"{points(x)}{f' at level {v}' if v else ''}" for (n, v), x in gains.items() if n == a.name]  # fmt: skip
+        lines.append(f"Against the start, {a.name}: {'; '.join(gain_texts)}.")
     for a in arms:
         if "removed" in controls(arms):
             seen, blind = a.share(), a.share(of="removed")

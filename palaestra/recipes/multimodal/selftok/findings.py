@@ -29,11 +29,11 @@ def price_draws(arm: Mapping[str, Mapping[str, Any]], key: str) -> np.ndarray:
     """[DRAWS] the gain a nat of bootstrap samples of the prompts that both exams have, the same ones for
     every order that has as many; nan where hardly any nat was spent.
     """
-    told = {k: dict(zip(sorted(set(e["prompt"])), of_prompts(e, x), strict=True))
+    by_prompt = {k: dict(zip(sorted(set(e["prompt"])), of_prompts(e, x), strict=True))
             for k, e, x in (("a", arm["before"], key), ("b", arm["after"], key), ("kl", arm["after"], "kl"))}  # fmt: skip
-    both = sorted(set(told["a"]) & set(told["b"]))
-    gain_N = np.array([told["b"][p] - told["a"][p] for p in both])
-    kl_N = np.array([told["kl"][p] for p in both])
+    both = sorted(set(by_prompt["a"]) & set(by_prompt["b"]))
+    gain_N = np.array([by_prompt["b"][p] - by_prompt["a"][p] for p in both])
+    kl_N = np.array([by_prompt["kl"][p] for p in both])
     rng = pl.rng_of(("selftok", "bootstrap", len(both)))
     at_RN = rng.integers(0, max(1, len(both)), (DRAWS, len(both)))
     kl_R = kl_N[at_RN].mean(1)
@@ -153,9 +153,9 @@ def findings(numbers: Mapping[str, Any], arms: Arms) -> list[str]:
             f"{pl.studies.tell_interval(clean, share=False, signed=True)}, one run of each."
         )
     if len(ranked) > 1:
-        told = ", ".join(f"{n} {price[n]:.3f}" for n in ranked)
+        prices = ", ".join(f"{n} {price[n]:.3f}" for n in ranked)
         lines.append(
-            f"Reward gained for a nat of KL to the prior, in one run of each order: {told}."
+            f"Reward gained for a nat of KL to the prior, in one run of each order: {prices}."
         )
     elif not ranked:
         lines.append("No model moved far enough from its prior to name a price.")

@@ -110,16 +110,18 @@ class PictureExam:
         one = lambda i, task: sample(ctx, ctx.key("exam", i), pl.Group(task=task))
         groups = await asyncio.gather(*(one(i, task) for i, task in enumerate(tasks)))
         rewards = DecodedPicture(self.folder)
-        told = [(e, rewards.judge(pl.response_text(e), g.task)) for g in groups for e in g.valid]
-        if not told:
+        judged_episodes = [
+            (e, rewards.judge(pl.response_text(e), g.task)) for g in groups for e in g.valid
+        ]
+        if not judged_episodes:
             raise pl.UserError("no picture of the exam could be sampled; look at the errors above")
         kl = self._kl(ctx, groups)
-        self._draw(ctx, [pl.response_text(e) for e, _ in told[:: self.n]])
+        self._draw(ctx, [pl.response_text(e) for e, _ in judged_episodes[:: self.n]])
         metrics: dict[str, Any] = {
-            "reward": [r.parts["loose"] for _, r in told],
+            "reward": [r.parts["loose"] for _, r in judged_episodes],
             "prompt": [i for i, g in enumerate(groups) for _ in g.valid],
-            "strict": [r.parts["strict"] for _, r in told],
-            "whole": [r.parts["whole"] for _, r in told],
+            "strict": [r.parts["strict"] for _, r in judged_episodes],
+            "whole": [r.parts["whole"] for _, r in judged_episodes],
             "kl": kl,
             "sampled_tokens": ctx.sampled_tokens,
         }

@@ -109,10 +109,10 @@ PARTS = ("agreement", "accepted", "changed", "examples", "likelihood")
 )
 def put_examples(task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> pl.Task:
     """The task with what was agreed on before."""
-    shown = tuple(
+    examples = tuple(
         RankedExample(question=n.text, responses=tuple(n.facts["responses"])) for n in notes
     )
-    return replace(task, meta={**task.meta, "agreed_examples": shown})
+    return replace(task, meta={**task.meta, "agreed_examples": examples})
 
 
 def agreed_example(group: pl.Group) -> list[pl.curriculum.Note]:

@@ -100,8 +100,8 @@ def show_example(example: RankedExample) -> str:
     """A demonstration in an order that belongs to it, with its ranking."""
     k = len(example.responses)
     shown_k = pl.rng_of(("example", example.question, *example.responses)).permutation(k).tolist()
-    shown = show_responses(example.question, example.responses, shown_k)
-    return f"An example:\n{shown}\nRanking: {order_mark(range(k), shown_k)}\n\n"
+    responses = show_responses(example.question, example.responses, shown_k)
+    return f"An example:\n{responses}\nRanking: {order_mark(range(k), shown_k)}\n\n"
 
 
 def read_order(text: str, shown_k: Sequence[int]) -> list[int] | None:
@@ -158,11 +158,11 @@ async def ask_ranking(
     ranking = read_order(reply.text, shown_k)
     if ranking is None:
         repair = AGAIN.format(letters=", ".join(letters), order=form_of(len(shown_k)))
-        said = (
+        correction = (
             pl.Message(role="assistant", content=reply.text or "..."),
             pl.Message(role="user", content=repair),
         )
-        reply = await client.chat(pl.ChatRequest(messages=(*messages, *said)))
+        reply = await client.chat(pl.ChatRequest(messages=(*messages, *correction)))
         ranking = read_order(reply.text, shown_k)
     return ranking
 

@@ -47,8 +47,8 @@ def quality(question: str, response: str) -> float:
     if not lines:
         return 0.0
     right = pl.tasks.final_answer(response) == lines[-1].rpartition("=")[2]
-    said = response.split("\n")
-    worked = next((i for i, x in enumerate(lines) if said[i : i + 1] != [x]), len(lines))
+    response_lines = response.split("\n")
+    worked = next((i for i, x in enumerate(lines) if response_lines[i : i + 1] != [x]), len(lines))
     return float(right) + 0.5 * worked / len(lines)
 
 
@@ -61,11 +61,11 @@ def is_good_example(question: str, responses: list[str], ranking: str) -> bool:
 
 def noisy_judge(request: pl.ChatRequest) -> str:
     """The ranking of the last question of a prompt, as [[B > A]]."""
-    shown = [
+    questions = [
         (question, RESPONSE.findall(listed), ranking)
         for question, listed, ranking in SHOWN.findall(request.messages[0].text)
     ]
-    *examples, (question, responses, _) = shown
+    *examples, (question, responses, _) = questions
     sigma = NOISE / (1 + sum(is_good_example(*x) for x in examples))
     score = [
         quality(question, x) + sigma * pl.rng_of(("noisy judge", question, x)).normal()

@@ -57,9 +57,11 @@ class RecordedDialogue(pl.Demonstrate):
             )
         own = [i for i, m in enumerate(task.prompt) if m.role == "assistant"]
         whole = replace(task, meta={**task.meta, "imitated": own})
-        said = self.episode(ctx, whole, reply, ())
-        said = replace(said, reward=pl.Reward(total=sum(rewards)), facts={"turn_rewards": rewards})
-        return replace(group, episodes=(*group.episodes, said))
+        episode = self.episode(ctx, whole, reply, ())
+        episode = replace(
+            episode, reward=pl.Reward(total=sum(rewards)), facts={"turn_rewards": rewards}
+        )
+        return replace(group, episodes=(*group.episodes, episode))
 
 
 @pl.declare(reads=("turn_rewards",))
@@ -181,7 +183,7 @@ class FollowAndAct:
         pl.check_bounds("FollowAndAct.polyak", self.polyak, above=0, most=1)
 
     def __call__(
-        self, ctx: pl.Context, name: str, learner: Any, batch: pl.Batch, state: pl.State
+        self, ctx: pl.Context, name: str, learner: pl.Learner, batch: pl.Batch, state: pl.State
     ) -> tuple[dict[str, Any], pl.State]:
         heads: dict[str, Any] = ctx.model(name).heads
         heads["q"].strength = 0.0

@@ -108,16 +108,16 @@ def leak(talk: RecordedTalk, words: int = 6) -> str:
     if n < min(words, 3):
         return ""
     parts = {tuple(profile[i : i + n]) for i in range(len(profile) - n + 1)}
-    told = set[tuple[str, ...]]()
+    given_grams = set[tuple[str, ...]]()
     for role, text in talk.messages:
-        said = words_of(text)
-        grams = [tuple(said[i : i + n]) for i in range(len(said) - n + 1)]
+        words_here = words_of(text)
+        grams = [tuple(words_here[i : i + n]) for i in range(len(words_here) - n + 1)]
         if role == "assistant":
-            known = next((g for g in grams if g in parts and g not in told), None)
+            known = next((g for g in grams if g in parts and g not in given_grams), None)
             if known:
                 return " ".join(known)
         else:
-            told.update(grams)
+            given_grams.update(grams)
     return ""
 
 
@@ -314,10 +314,10 @@ class ImaginedDialogues:
         i, j = number
         words = {"task": task, "profile": profile}
         kind = {"agent": AGENTS[j % len(AGENTS)], "manner": MANNERS[(i + j) % len(MANNERS)]}
-        said = read_talk(await self.ask(ctx, TALK.format(**words, **kind), (i, j, "talk")))
-        if not said:
+        messages = read_talk(await self.ask(ctx, TALK.format(**words, **kind), (i, j, "talk")))
+        if not messages:
             return None
-        talk = RecordedTalk(messages=said, reward=0.0, profile=profile)
+        talk = RecordedTalk(messages=messages, reward=0.0, profile=profile)
         if self.critique:
             question = CRITIQUE.format(**words, talk=talk.text)
             anew = read_talk(await self.ask(ctx, question, (i, j, "critique")))

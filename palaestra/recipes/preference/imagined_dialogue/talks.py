@@ -28,7 +28,7 @@ class TalkState:
     """A talk under way."""
 
     task: pl.Task
-    said: tuple[tuple[str, str], ...] = ()  # roles and texts
+    talk: tuple[tuple[str, str], ...] = ()  # roles and texts
 
 
 class SimulatedUser:
@@ -43,19 +43,19 @@ class SimulatedUser:
         self.ctx, self.client, self.turns = ctx, client, turns
 
     def reset(self, task: pl.Task, key: pl.Key) -> pl.Frame:
-        said = tuple((m.role, m.text) for m in task.prompt)
+        turns = tuple((m.role, m.text) for m in task.prompt)
         ask = pl.Ask(seat="policy", say=task.prompt)
-        return pl.Frame(state=TalkState(task=task, said=said), asks=(ask,))
+        return pl.Frame(state=TalkState(task=task, talk=turns), asks=(ask,))
 
     async def step(self, state: TalkState, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
         profile = str(state.task.meta["profile"])
-        talk = RecordedTalk(messages=(*state.said, ("assistant", acts[0].text)), reward=0.0)
+        talk = RecordedTalk(messages=(*state.talk, ("assistant", acts[0].text)), reward=0.0)
         turns = sum(role == "assistant" for role, _ in talk.messages)
         if turns < self.turns:
-            said = await self._ask(USER.format(profile=profile, talk=talk.text), 1.0, key)
-            if said and "DONE" not in said:
-                now = replace(state, said=(*talk.messages, ("user", said)))
-                say = (pl.Message(role="user", content=said),)
+            reply = await self._ask(USER.format(profile=profile, talk=talk.text), 1.0, key)
+            if reply and "DONE" not in reply:
+                now = replace(state, talk=(*talk.messages, ("user", reply)))
+                say = (pl.Message(role="user", content=reply),)
                 return pl.Frame(state=now, asks=(pl.Ask(seat="policy", say=say),))
         task = "A conversation of an agent with a user."
         label = read_label(
@@ -63,7 +63,7 @@ class SimulatedUser:
         )
         if label is None:
             raise pl.Fault("unread", "the user gave no number from 0 to 1 for the conversation")
-        now = replace(state, said=talk.messages)
+        now = replace(state, talk=talk.messages)
         return pl.Frame(state=now, pay={("policy", ""): label})
 
     async def _ask(self, question: str, temperature: float, key: pl.Key) -> str:
@@ -72,8 +72,8 @@ class SimulatedUser:
             temperature=temperature,
             max_tokens=256,
         )
-        said = await self.ctx.ask(self.client, request, seed=pl.seed_of(key) % (1 << 31))
-        return said.rpartition("</think>")[2].strip().removeprefix("User:").strip()
+        reply = await self.ctx.ask(self.client, request, seed=pl.seed_of(key) % (1 << 31))
+        return reply.rpartition("</think>")[2].strip().removeprefix("User:").strip()
 
 
 @pl.stage

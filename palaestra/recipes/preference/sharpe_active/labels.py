@@ -84,9 +84,9 @@ def are_answers(texts: Sequence[object]) -> bool:
     return all(isinstance(x, str) and x.strip() for x in texts)
 
 
-def read_verdict(said: object) -> str | None:
+def read_verdict(word: object) -> str | None:
     """ "first", "second" or "tie" of what somebody wrote; None = none of them."""
-    return VERDICTS.get(str(said).strip().strip("\"'").casefold())
+    return VERDICTS.get(str(word).strip().strip("\"'").casefold())
 
 
 class Labeller(Protocol):
@@ -132,12 +132,12 @@ class TerminalLabel:
     at_once: ClassVar[int] = 1
 
     async def __call__(self, ctx: pl.Context, pair: UnlabelledPair) -> str | None:
-        shown = (
+        question = (
             f"\n{pl.tasks.question_text(pair.task)}\n\n[1] {pair.first}\n\n[2] {pair.second}\n\n"
             "Which one is better? 1, 2, 0 for a tie, q to go on later"
         )
         while True:
-            print(shown, file=sys.stderr, flush=True)
+            print(question, file=sys.stderr, flush=True)
             line = await asyncio.to_thread(sys.stdin.readline)
             if not line or line.strip().casefold() == "q":
                 raise pl.Paused("the labeller left; the labels so far are kept")
@@ -180,8 +180,8 @@ class CommandLabel:
         lines = out.decode(errors="replace").strip().splitlines()
         verdict = read_verdict(lines[-1]) if lines else None
         if verdict is None:
-            said = lines[-1][:60] if lines else ""
-            raise pl.Fault("label-unread", f"it printed {said!r}, not first, second or tie")
+            last_line = lines[-1][:60] if lines else ""
+            raise pl.Fault("label-unread", f"it printed {last_line!r}, not first, second or tie")
         return verdict
 
 

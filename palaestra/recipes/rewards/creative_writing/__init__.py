@@ -73,6 +73,8 @@ CARD = pl.Card(
             ),
         ),
         shows="part/detector",
+        never_off="It is the verdict of the detector, on which the reward stands; one that approves "
+        "of nothing makes it 0.",
         own={"refine": 1, "schedule.prompts": 2, "endpoint": "It keeps them. [[Good]]"},
     ),
     use="It helps where nothing can be checked and a judge with written rules agrees with people; "

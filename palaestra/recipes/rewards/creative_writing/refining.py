@@ -75,10 +75,10 @@ def refine_by_models(
 
     def reflect(reply: Reply, good: bool, rules: pl.rewards.RuleList) -> str:
         label, (query, text) = "good" if good else "bad", reply
-        said = ask(
+        advice_reply = ask(
             "reflector", REFLECT.format(label=label, rules=listed(rules), query=query, reply=text)
         )
-        return tagged(said, "advice")
+        return tagged(advice_reply, "advice")
 
     def merge(rules: pl.rewards.RuleList, advice: str) -> list[str] | None:
         if not advice:

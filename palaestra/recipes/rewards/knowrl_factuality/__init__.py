@@ -121,14 +121,14 @@ Say only the letter."""
 
 def grade(text: str, variant: Variant = "paper") -> float:
     """What a judge's verdict is worth; 0 for one that is none."""
-    found = (
+    match = (
         re.search(r"\b(A|B|C)\b", text)
         if variant == "paper"
         else re.search(r"\bA\b", text) or re.search(r"\b(B|C)\b", text)
     )
-    if variant == "paper" and (found is None or text.strip().rstrip(".") != found[0]):
+    if variant == "paper" and (match is None or text.strip().rstrip(".") != match[0]):
         return 0.0
-    return GRADES[found[0]] if found else 0.0
+    return GRADES[match[0]] if match else 0.0
 
 
 def combine_worth(worth: float, facts: float) -> float:
@@ -186,16 +186,16 @@ class Knowledge:
             return -1.0
         if self.judge is None:
             return 2.0 if is_right(answer, task) else self.refusal if is_refusal(answer) else -1.0
-        shown = GRADING.format(
+        question = GRADING.format(
             question=pl.tasks.question_text(task),
             reference=task.answer,
             response=pl.judges.defuse(answer),
         )
-        told = await ctx.client(self.judge).chat(
-            pl.ChatRequest(messages=(pl.Message(role="user", content=shown),))
+        reply = await ctx.client(self.judge).chat(
+            pl.ChatRequest(messages=(pl.Message(role="user", content=question),))
         )
-        found = grade(told.text, self.variant)
-        return self.refusal if found == 1.0 else found
+        score = grade(reply.text, self.variant)
+        return self.refusal if score == 1.0 else score
 
     def statements(self, text: str) -> list[str]:
         """What the thoughts of a reply say, a sentence each."""
@@ -238,7 +238,9 @@ def add_blocks(text: str) -> str:
     """A reply with the blocks it should have: the prompt's `<think>`, or those of an
     answer line.
     """
-    answer = lambda said: "unknown" if said == pl.tasks.UNSURE_ANSWER.removeprefix("= ") else said
+    answer = lambda stated: (
+        "unknown" if stated == pl.tasks.UNSURE_ANSWER.removeprefix("= ") else stated
+    )
     text = (
         pl.rewards.write_blocks(text, ("think", "answer"), answer)
         if "<answer>" not in text

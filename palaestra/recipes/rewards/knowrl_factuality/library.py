@@ -18,7 +18,7 @@ def read_library(path: str) -> pl.services.BM25:
     """An index of the documents of a file or folder, records with `text`, and `title` if they have
     one. Raises UserError where a record has no text.
     """
-    found: list[tuple[str, str]] = []
+    documents: list[tuple[str, str]] = []
     for records in pl.tasks.open_records(path).values():
         for i, record in enumerate(records):
             text = record.get("text")
@@ -28,10 +28,10 @@ def read_library(path: str) -> pl.services.BM25:
                     "one; write it so"
                 )
             title = str(record.get("title") or "")
-            found.append((str(len(found)), f"{title}. {text}" if title else text))
-    if not found:
+            documents.append((str(len(documents)), f"{title}. {text}" if title else text))
+    if not documents:
         raise pl.UserError(f"{path}: no documents; it needs one a line")
-    return pl.services.BM25(tuple(found))
+    return pl.services.BM25(tuple(documents))
 
 
 @pl.stage

@@ -49,14 +49,15 @@ class NumberedSteps:
 
     def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
         text = pl.verifiers.strip_thinking(reply)
-        said = {int(k): (v.lower() == "right", why) for k, v, why in STEP.findall(text)}
+        verdicts = {int(k): (v.lower() == "right", why) for k, v, why in STEP.findall(text)}
         finals = FINAL.findall(text)
         steps = tuple(
-            0.0 if k not in said else 1.0 if said[k][0] else -1.0 for k in range(1, len(lines) + 1)
+            0.0 if k not in verdicts else 1.0 if verdicts[k][0] else -1.0
+            for k in range(1, len(lines) + 1)
         )
         criteria = (
-            bool(lines) and set(said) == set(range(1, len(lines) + 1)),
-            bool(said) and all(re.search(r"\w", why) for _, why in said.values()),
+            bool(lines) and set(verdicts) == set(range(1, len(lines) + 1)),
+            bool(verdicts) and all(re.search(r"\w", why) for _, why in verdicts.values()),
             bool(finals),
         )
         final = finals[-1].lower() == "right" if finals else None

@@ -33,7 +33,7 @@ each process reads the model; in training, the weights go to the rollout process
 from typing import Literal
 
 import palaestra as pl
-from palaestra.recipes.systems.hybridflow.safe import TooLong, safe_rlhf
+from palaestra.recipes.systems.hybridflow.safe import LongAnswer, safe_rlhf
 
 CARD = pl.Card(
     title="HybridFlow (verl): hybrid controller, resharding",
@@ -86,7 +86,7 @@ class HybridEngine:
     prompts: int
     cluster: pl.Cluster | None = None
     algorithm: Algorithm = "ppo"
-    cost: pl.RewardFn = TooLong()
+    cost: pl.RewardFn = LongAnswer()
     limit: float = 0.0
 
     async def run(self, ctx: pl.Context) -> pl.Result:
@@ -137,8 +137,8 @@ class HybridEngine:
         for stages in (n for n in range(1, p + 1) if p % n == 0):
             for shards in (n for n in range(1, t + 1) if t % n == 0):
                 shares = (pl.planning.transition_share(w, train, stages, shards) for w in WAYS)
-                said = ", ".join(f"{w} {s:.4f}" for w, s in zip(WAYS, shares, strict=True))
-                ctx.say(f"p {p}, t {t}, d {d} to p_g {stages}, t_g {shards}: {said}")
+                share_texts = ", ".join(f"{w} {s:.4f}" for w, s in zip(WAYS, shares, strict=True))
+                ctx.say(f"p {p}, t {t}, d {d} to p_g {stages}, t_g {shards}: {share_texts}")
         return moved
 
     def trainer(self) -> pl.Runnable:
@@ -168,15 +168,15 @@ def best_placements(
     step = device.per_node if nodes > 1 else 2  # devices that stay together
     units = [frozenset(range(at, at + step)) for at in range(0, devices, step)]
     moves, cap = pl.planning.moves_of(sizes, device), device.capacity_gb
-    found: dict[str, float] = {}
+    best: dict[str, float] = {}
     for placement in pl.planning.placements(
         calls, units, reallocation=moves, cap_gb=cap, iterations=iterations
     ):
         n = len(placement.groups)
         name = "colocated" if n == 1 else f"{n} groups"
-        found[name] = min(found.get(name, float("inf")), placement.plan.score / iterations)
+        best[name] = min(best.get(name, float("inf")), placement.plan.score / iterations)
     searched = pl.planning.best_plan(calls, reallocation=moves, cap_gb=cap, iterations=iterations)
-    return found | {"searched": searched.score / iterations}
+    return best | {"searched": searched.score / iterations}
 
 
 def build(
@@ -214,4 +214,4 @@ def build(
     pl.planning.generation_slots("grouped", layout, *generate)  # refuses what does not divide
     cluster = pl.Cluster(workers=workers, judges=judges) if workers else None
     given = (train, generate, nodes, decoder, prompts, cluster, algorithm)
-    return HybridEngine(*given, cost=cost or TooLong(), limit=limit)
+    return HybridEngine(*given, cost=cost or LongAnswer(), limit=limit)

@@ -19,7 +19,7 @@ MULTIPLIER = "ln lambda"
 
 
 @pl.stage
-class TooLong:
+class LongAnswer:
     """A cost that needs no model: 1 for an answer of more than `longest` characters, else 0."""
 
     longest: int = 16
