@@ -169,11 +169,11 @@ def is_right_answer(response: str, gold: str, prompt: str = "") -> bool:
 def is_read_otherwise(response: str, gold: str, prompt: str) -> bool:
     """Whether a reply states the reference in a notation of its kind, or in words of the question."""
     whole = plain_forms(strip_thinking(response))
+    if len(whole) > MOST_READ:  # before a search that takes the square of a length
+        return False
     text = SMILE.sub("", whole)
     stated, shown = final_statement(text)
     body = text if stated is None else stated
-    if len(text) > MOST_READ:
-        return False
     money, gold = gold.strip(QUOTED), strip_markup(gold)
     number = parse_number(gold)
     if number is not None:
