@@ -127,8 +127,9 @@ class MultipleChoice:
         *,
         options: Sequence[str | float | bool],
         order: Sequence[int] | None = None,
+        prompt: str = "",
     ) -> str:
-        """The letter at which the right option is shown."""
+        """The letter at which the right option is shown; the prompt says nothing of it."""
         gold = index_of(answer, [str(o) for o in options])
         return LETTERS[gold if order is None else list(order).index(gold)]
 
