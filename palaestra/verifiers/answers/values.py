@@ -228,9 +228,9 @@ def contradicts(sentence: str, prompt: str) -> bool:
         return True
     names = lambda pattern, text: re.search(rf"\b(?:{pattern})\b", text, re.IGNORECASE) is not None
     for pair in OPPOSITES:
-        for asked, said in (pair, pair[::-1]):
-            one_sided = names(asked, prompt) and not names(said, prompt)
-            if one_sided and names(said, sentence) and not names(asked, sentence):
+        for asked, stated in (pair, pair[::-1]):
+            one_sided = names(asked, prompt) and not names(stated, prompt)
+            if one_sided and names(stated, sentence) and not names(asked, sentence):
                 return True
     return False
 
@@ -554,8 +554,10 @@ def percent_of(text: str, percent: bool) -> str:
     if len(numbers) != 1:
         return text
     if not percent:
-        shown = lambda match: f"{Fraction(match[1])}/100" if "." not in match[1] else match[0]
-        return re.sub(r"([0-9]+(?:\.[0-9]+)?)\s*(?:\\?%|per ?cent\b)", shown, text)
+        fraction_text = lambda match: (
+            f"{Fraction(match[1])}/100" if "." not in match[1] else match[0]
+        )
+        return re.sub(r"([0-9]+(?:\.[0-9]+)?)\s*(?:\\?%|per ?cent\b)", fraction_text, text)
     return re.sub(
         r"\b0\.([0-9]+)(?![0-9%\s]*%)", lambda m: f"{float(Fraction('0.' + m[1]) * 100):g}%", text
     )
