@@ -46,9 +46,9 @@ def remarks(made: Translation) -> list[str]:
         f"  {key}: {why}" for key, why in made.left.items()
     ]
     if made.places:
-        shown = ", ".join(made.places[:MOST])
+        places = ", ".join(made.places[:MOST])
         more = f" and {len(made.places) - MOST} more" if len(made.places) > MOST else ""
-        lines.append(f"where and how fast, left out: {shown}{more}")
+        lines.append(f"where and how fast, left out: {places}{more}")
     return [*lines, "what the file does not say is as verl's defaults have it"]
 
 

@@ -301,11 +301,11 @@ class _Translator:
         for name in ("low", "high"):
             key = f"{ACTOR}clip_ratio_{name}"
             value = self.take(key)
-            said = key if value is not None or key in self.given else f"{ACTOR}clip_ratio"
+            bound_key = key if value is not None or key in self.given else f"{ACTOR}clip_ratio"
             if self.method in ("ppo", "grpo", "dr-grpo", "reinforce-plus-plus", "gspo"):
-                self.set(said, f"objective.{name}", both if value is None else value)
-            elif said in self.given:
-                self.leave(said, f"{self.method} has its own bounds")
+                self.set(bound_key, f"objective.{name}", both if value is None else value)
+            elif bound_key in self.given:
+                self.leave(bound_key, f"{self.method} has its own bounds")
         mode = self.take(f"{ACTOR}loss_agg_mode")
         if self.method == "dr-grpo" and mode == "seq-mean-token-sum-norm":
             pass  # its own

@@ -231,9 +231,9 @@ def contradicts(sentence: str, prompt: str) -> bool:
         return True
     names = lambda pattern, text: re.search(rf"\b(?:{pattern})\b", text, re.IGNORECASE) is not None
     for pair in OPPOSITES:
-        for asked, said in (pair, pair[::-1]):
-            one_sided = names(asked, prompt) and not names(said, prompt)
-            if one_sided and names(said, sentence) and not names(asked, sentence):
+        for asked, stated in (pair, pair[::-1]):
+            one_sided = names(asked, prompt) and not names(stated, prompt)
+            if one_sided and names(stated, sentence) and not names(asked, sentence):
                 return True
     return False
 
