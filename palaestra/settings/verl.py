@@ -90,7 +90,7 @@ REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)(?:,\s*([^{}]*))?\}")
 
 
 @dataclass
-class Translation:
+class VerlTranslation:
     """A command, and what it does not hold."""
 
     method: str
@@ -141,7 +141,7 @@ def _plain(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def translate(config: Mapping[str, Any]) -> Translation:
+def translate(config: Mapping[str, Any]) -> VerlTranslation:
     """The command for a configuration, with verl's defaults where it says nothing."""
     given = flatten(config)
     return _Translator(given).result()
@@ -172,7 +172,7 @@ class _Translator:
     def flag(self, name: str, value: Any = None) -> None:
         self.flags += [f"--{name}", *([] if value is None else [text_of(value)])]
 
-    def result(self) -> Translation:
+    def result(self) -> VerlTranslation:
         method = self._method()
         for part in (
             self._data,
@@ -197,7 +197,7 @@ class _Translator:
                 words.append(f"{full}={text_of(value)}")
             if not _paths(recipe, path):
                 self.leave(key, f"{method} has no field for it")
-        made = Translation(method, [*self.flags, *words], self.left)
+        made = VerlTranslation(method, [*self.flags, *words], self.left)
         for key, value in self.given.items():
             if key in self.used or key in self.left or key.rpartition(".")[2].startswith("_"):
                 continue
