@@ -11,7 +11,7 @@ from palaestra import values
 from palaestra.cli.train import read_settings
 from palaestra.errors import UserError
 from palaestra.settings import overrides
-from palaestra.settings.verl import Translation, translate
+from palaestra.settings.verl import VerlTranslation, translate
 
 MOST = 40  # keys of where and how fast that are named
 
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"command": command, "settings": settings, "left": made.left, "places": made.places}
 
 
-def settings_of(made: Translation) -> dict[str, Any]:
+def settings_of(made: VerlTranslation) -> dict[str, Any]:
     """As a file of settings. Raises UserError for what `train` would refuse."""
     from palaestra.cli.main import parser_of
 
@@ -40,15 +40,15 @@ def settings_of(made: Translation) -> dict[str, Any]:
     return {"recipe": settings.recipe, **named, "set": dict(settings.set)}
 
 
-def remarks(made: Translation) -> list[str]:
+def remarks(made: VerlTranslation) -> list[str]:
     """What the command does not hold."""
     lines = [f"not translated: {len(made.left)}"] + [
         f"  {key}: {why}" for key, why in made.left.items()
     ]
     if made.places:
-        shown = ", ".join(made.places[:MOST])
+        places = ", ".join(made.places[:MOST])
         more = f" and {len(made.places) - MOST} more" if len(made.places) > MOST else ""
-        lines.append(f"where and how fast, left out: {shown}{more}")
+        lines.append(f"where and how fast, left out: {places}{more}")
     return [*lines, "what the file does not say is as verl's defaults have it"]
 
 

@@ -345,12 +345,12 @@ class VllmEngine:
         if self.adapters:  # vLLM may read them again as long as it samples with them
             folder = self._scratch / f"adapters-{number}"
             save_adapters(self.model, folder)
-            told: dict[str, Any] = {"adapters": True}
+            kind: dict[str, Any] = {"adapters": True}
             place = folder / ADAPTER
         else:
             self._write(folder)
-            told, place = {}, folder
-        update = {"update": str(place), "digests": digests(place), "weights": number, **told}
+            kind, place = {}, folder
+        update = {"update": str(place), "digests": digests(place), "weights": number, **kind}
         reply = await ask(child, update)
         shutil.rmtree(
             self._scratch / f"adapters-{number - 1}" if self.adapters else folder,

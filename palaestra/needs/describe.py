@@ -120,9 +120,9 @@ def needs_in_short(needs: Requirements, arguments: Mapping[str, Any]) -> str:
         *((" or ".join((p.kind, *p.also)), p) for p in needs.places),
     ]
     held = [(x, is_required(need, arguments)) for x, need in others if holds(need.when, arguments)]
-    told = [name if required else f"({name})" for name, required in (*columns, *held)]
+    names = [name if required else f"({name})" for name, required in (*columns, *held)]
     least = [f"{n} {what} or more" for what, n in needs.least.items()]
-    return ", ".join(dict.fromkeys([*told, *least]))
+    return ", ".join(dict.fromkeys([*names, *least]))
 
 
 def lines(

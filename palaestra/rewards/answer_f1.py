@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from palaestra.rewards.verify import response_text
 from palaestra.types import Episode, Group, Key, Task, stage
-from palaestra.verifiers.answers.final import boxed_answer
+from palaestra.verifiers.answers.boxes import boxed_answer
 from palaestra.verifiers.answers.short import answer_f1
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ from palaestra.run.record_checks import check_recorded, write_omissions
 from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
 from palaestra.run.snapshots import follow_learners
 from palaestra.run.stages import check_stages
-from palaestra.run.steering import Answer, answer_of, keep_set, with_set
+from palaestra.run.steering import SteeringAnswer, answer_of, keep_set, with_set
 from palaestra.schedule import resolve
 from palaestra.step import start, step
 from palaestra.store import checkpoint, rollouts
@@ -122,18 +122,11 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 announced = True
             if progress:
                 progress.update(state["step"], record)
-            over = (
-                answer.stop
-                or is_over(recipe, ctx, state)
-                or await measure_between(recipe, ctx, log, state)
-            )
+            over = answer.stop or await ends_early(recipe, ctx, log, state)
             stop.listen()
             most = max(skipped.values(), default=0)
             ends = over or stop.asked or most >= MOST_SKIPS
-            if ends or saves.due(state["step"]):
-                await saves.keep(state, last=over, now=bool(ends))
-            else:
-                saves.seal()
+            await saves.after_step(state, last=over, now=bool(ends))
             check_diverged(ctx, most)
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
@@ -143,6 +136,13 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     last = await measure(recipe, ctx, log, state, "after")
     metrics = summary(ctx, state, last) | await measure_samples(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
+
+
+async def ends_early(
+    recipe: Recipe, ctx: RunContext, log: checkpoint.AppendLog | None, state: State
+) -> bool:
+    """Whether the method or what is measured between steps ends the run before its last step."""
+    return is_over(recipe, ctx, state) or await measure_between(recipe, ctx, log, state)
 
 
 def check_diverged(ctx: RunContext, skipped: int) -> None:
@@ -213,11 +213,11 @@ def ask_on_step(
     log: checkpoint.AppendLog | None,
     state: State,
     record: Metrics,
-) -> Answer:
+) -> SteeringAnswer:
     """Logs the step with what the user's function says of it, and keeps the fields that it sets. The
     step is logged also where the function raises.
     """
-    answer, at = Answer(), state["step"]
+    answer, at = SteeringAnswer(), state["step"]
     try:
         if ctx.on_step is not None:
             answer = answer_of(ctx.on_step(at, dict(record)), recipe, record)

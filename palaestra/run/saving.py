@@ -56,6 +56,13 @@ class Saves:
             return True
         return self.clock() - self._end >= min(SHARE * self._cost, LONGEST)
 
+    async def after_step(self, state: State, *, last: bool, now: bool) -> None:
+        """Writes one where it is due, or at an end; else sees whether the one that waits is whole."""
+        if now or self.due(state["step"]):
+            await self.keep(state, last=last, now=now)
+        else:
+            self.seal()
+
     async def keep(self, state: State, *, last: bool = False, now: bool = False) -> None:
         """Writes one, or begins to: it is whole once the attempts under way have landed, for
         `now` at the end of this call. The `last` of a run holds the whole model, also of adapters.

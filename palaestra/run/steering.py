@@ -35,7 +35,7 @@ EACH_STEP = re.compile(
 
 
 @value_class
-class Answer:
+class SteeringAnswer:
     """What the function said.
 
     Args:
@@ -49,16 +49,16 @@ class Answer:
     set: Mapping[str, bool | float | str] = field(default_factory=dict)
 
 
-def answer_of(said: object, recipe: Recipe, metrics: Metrics) -> Answer:
+def answer_of(said: object, recipe: Recipe, metrics: Metrics) -> SteeringAnswer:
     """What `on_step` returned: True ends the run; a dictionary may hold `stop`, `log` and `set`; all
     else says nothing. Raises UserError for what cannot be logged or set.
     """
     if not isinstance(said, Mapping):
-        return Answer(stop=said is True)
+        return SteeringAnswer(stop=said is True)
     for key in said:
         if key not in KEYS:
             raise UserError(f"on_step returned {key!r}{suggestion_or_all(str(key), KEYS)}")
-    return Answer(
+    return SteeringAnswer(
         stop=said.get("stop", False) is True,
         log={str(k): _logged(str(k), x, metrics) for k, x in (said.get("log") or {}).items()},
         set=dict(_settable(recipe, str(k), x) for k, x in (said.get("set") or {}).items()),
@@ -99,7 +99,7 @@ def _number(path: str, given: Any) -> float:
         ) from None
 
 
-def keep_set(state: State, answer: Answer) -> None:
+def keep_set(state: State, answer: SteeringAnswer) -> None:
     """Adds what was set to the run's state."""
     if answer.set:
         state["run"] = {**state["run"], "set": {**state["run"].get("set", {}), **answer.set}}

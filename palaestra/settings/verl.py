@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra import catalogue, values
+from palaestra.context import Runnable
 from palaestra.errors import UserError
 
 ACTOR, ROLLOUT, MODEL = (
@@ -89,7 +90,7 @@ REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)(?:,\s*([^{}]*))?\}")
 
 
 @dataclass
-class Translation:
+class VerlTranslation:
     """A command, and what it does not hold."""
 
     method: str
@@ -140,7 +141,7 @@ def _plain(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def translate(config: Mapping[str, Any]) -> Translation:
+def translate(config: Mapping[str, Any]) -> VerlTranslation:
     """The command for a configuration, with verl's defaults where it says nothing."""
     given = flatten(config)
     return _Translator(given).result()
@@ -171,7 +172,7 @@ class _Translator:
     def flag(self, name: str, value: Any = None) -> None:
         self.flags += [f"--{name}", *([] if value is None else [text_of(value)])]
 
-    def result(self) -> Translation:
+    def result(self) -> VerlTranslation:
         method = self._method()
         for part in (
             self._data,
@@ -196,7 +197,7 @@ class _Translator:
                 words.append(f"{full}={text_of(value)}")
             if not _paths(recipe, path):
                 self.leave(key, f"{method} has no field for it")
-        made = Translation(method, [*self.flags, *words], self.left)
+        made = VerlTranslation(method, [*self.flags, *words], self.left)
         for key, value in self.given.items():
             if key in self.used or key in self.left or key.rpartition(".")[2].startswith("_"):
                 continue
@@ -300,11 +301,11 @@ class _Translator:
         for name in ("low", "high"):
             key = f"{ACTOR}clip_ratio_{name}"
             value = self.take(key)
-            said = key if value is not None or key in self.given else f"{ACTOR}clip_ratio"
+            bound_key = key if value is not None or key in self.given else f"{ACTOR}clip_ratio"
             if self.method in ("ppo", "grpo", "dr-grpo", "reinforce-plus-plus", "gspo"):
-                self.set(said, f"objective.{name}", both if value is None else value)
-            elif said in self.given:
-                self.leave(said, f"{self.method} has its own bounds")
+                self.set(bound_key, f"objective.{name}", both if value is None else value)
+            elif bound_key in self.given:
+                self.leave(bound_key, f"{self.method} has its own bounds")
         mode = self.take(f"{ACTOR}loss_agg_mode")
         if self.method == "dr-grpo" and mode == "seq-mean-token-sum-norm":
             pass  # its own
@@ -443,7 +444,7 @@ class _Translator:
         self.used |= {"reward_model.enable", "reward_model.model.path"}
 
 
-def _paths(recipe: Any, path: str) -> list[str]:
+def _paths(recipe: Runnable, path: str) -> list[str]:
     """The fields that are meant, in a form that names each of them alone. A star stands for all of
     the objective with this name: a sum has one in each part.
     """
@@ -459,7 +460,7 @@ def _paths(recipe: Any, path: str) -> list[str]:
         return []
 
 
-def _shortest(recipe: Any, full: str, wished: str = "") -> str:
+def _shortest(recipe: Runnable, full: str, wished: str = "") -> str:
     """A short path that leads to this field and no other."""
     names = full.split(".")
     ends = [wished, *(".".join(names[-n:]) for n in range(2, len(names)))]

@@ -29,9 +29,8 @@ from typing import Any
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.suggest import close_names
 from palaestra.tasks import options
-from palaestra.tasks.columns import ANSWERS, PROMPTS, ColumnMap, Converted, convert
+from palaestra.tasks.columns import ColumnMap, Converted, convert
 from palaestra.tasks.conversations import (
     check_whole,
     is_blank_system,
@@ -41,6 +40,7 @@ from palaestra.tasks.conversations import (
 )
 from palaestra.tasks.cuts import Cut, shorten
 from palaestra.tasks.domains import DomainTasks, domain_tasks
+from palaestra.tasks.lacking import describe_lack, describe_no_answer
 from palaestra.tasks.molecules import check_same_cut
 from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.phrasing import ask_for_form
@@ -58,10 +58,6 @@ OPTIONAL = ("id", "system", "domain", "split")
 PAIR = ("chosen", "rejected")
 UNLABELLED = ("first", "second")  # a pair that nobody has compared yet
 RECORDED_COLUMNS = (("demonstration",), PAIR, UNLABELLED, ("response", "right"))
-ALIASES = {  # columns that may be meant, by what they are read as
-    "prompt": (*PROMPTS, "text"),
-    "answer": (*ANSWERS, "label", "output"),
-}
 LONGEST = 4_000_000  # characters of a prompt: a million tokens of English
 
 
@@ -498,7 +494,7 @@ def _prompt(
         names = f"{reading.name('prompt')!r} and {reading.name('messages')!r}"
         raise UserError(f"{where}: both {names}; keep one")
     if text is None and messages is None:
-        raise UserError(f"{where}: {_describe_lack(record, 'prompt', reading)}")
+        raise UserError(f"{where}: {describe_lack(record, 'prompt', reading)}")
     if text is not None and not isinstance(text, list):
         content = read_text(text, where, reading.name("prompt"))
         _check_length((content,), where, reading.name("prompt"))
@@ -566,7 +562,7 @@ def _answer(record: Record, where: str, needed: bool, reading: ColumnMap) -> Any
                 f"{where}: a pair has chosen and rejected, and this no {lacks!r}; it has {has}"
             )
     if answer is None:
-        raise UserError(f"{where}: {_describe_no_answer(record, reading)}")
+        raise UserError(f"{where}: {describe_no_answer(record, reading)}")
     if not isinstance(answer, str | int | float | Decimal):
         several = "f1, the best of several right answers, or " if isinstance(answer, list) else ""
         raise UserError(
@@ -582,36 +578,3 @@ def _answer(record: Record, where: str, needed: bool, reading: ColumnMap) -> Any
             f"{where}: {name} is {answer}, which nothing equals; write a number or drop the record"
         )
     return to_plain(answer)
-
-
-def _describe_no_answer(record: Record, reading: ColumnMap) -> str:
-    """What a record without an answer lacks, and what can stand in its place."""
-    talk = next((k for k in ("messages", "prompt") if isinstance(record.get(k), list)), "")
-    named = "answer" in record or reading.name("answer") != "answer"
-    if talk and not named:
-        return (
-            f"{reading.name(talk)} ends with the user, so it shows no reply to imitate, and there "
-            "is no answer to compare with; end it with a message of the assistant, add an "
-            "'answer', or judge replies with --reward FILE.py:FUNCTION"
-        )
-    reply = next((k for k in ("completion", "response") if k in record), "")
-    imitate = f", and to imitate {reply!r} give --columns {reply}=demonstration" if reply else ""
-    without = f"without answers give a --reward FILE.py:FUNCTION{imitate}"
-    return f"{_describe_lack(record, 'answer', reading)}; {without}"
-
-
-def _describe_lack(record: Record, use: str, reading: ColumnMap) -> str:
-    """That nothing is read as the prompt or the answer, and what the record has in its place."""
-    uses = ("prompt", "messages") if use == "prompt" else (use,)
-    own = {c.use: str(c) for c in reading.columns}
-    has, names = [str(k) for k in record if own.get(k, k) == k], [own.get(u, u) for u in uses]
-    # of a column under its own name nothing is left where it is empty
-    if empty := [n for n in names if n.partition(".")[0] in has or n in own]:
-        return f"{empty[0]} is empty; write it or drop the record"
-    unused = [k for k in has if reading.is_free(k)]
-    near = [k for k in unused if k.casefold() in ALIASES[use]] or close_names(use, unused)
-    named = [n for n in names if n not in uses]
-    missing = f"no {(named or uses)[0]!r}"
-    missing += " (nor 'messages')" if use == "prompt" and not named else ""
-    there = ", ".join(has[:8]) or "no columns"
-    return f"{missing}; the record has {there}; {reading.remedy(use, *near[:1])}"

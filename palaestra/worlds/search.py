@@ -33,7 +33,8 @@ from palaestra.types import (
     stage,
     value_class,
 )
-from palaestra.verifiers.answers.final import boxed_answer, gold_of
+from palaestra.verifiers.answers.boxes import boxed_answer
+from palaestra.verifiers.answers.final import gold_of
 from palaestra.verifiers.answers.short import contains_term, matches_gold, normalise_text
 from palaestra.verifiers.ranking import document_grades
 from palaestra.worlds.retrieval import Retriever, check_gold, find

@@ -13,7 +13,8 @@ import torch
 from palaestra import catalogue
 from palaestra.engines import sampling
 from palaestra.ledger import canaries, versions
-from palaestra.ledger.canaries import Canary, Movement, compare, numeric, pick, suspects
+from palaestra.ledger.canaries import Canary, Movement, compare, pick, suspects
+from palaestra.ledger.canary_numbers import numeric
 from palaestra.ledger.versions import Version
 from palaestra.run.context import RunContext
 from palaestra.schedule import SCHEDULES, Jump, Linear, Sigmoid

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from palaestra.rewards.verify import Exact
 from palaestra.types import Message, Task
-from palaestra.verifiers.answers.final import boxed_answer, extract_answer, is_right_answer, parse_number, same_answer
+from palaestra.verifiers.answers.boxes import boxed_answer
+from palaestra.verifiers.answers.final import extract_answer, is_right_answer, parse_number, same_answer
 
 from tests.rows import every
 

@@ -2,12 +2,8 @@
 
 import pytest
 from palaestra.verifiers.answers.measures import read_measure, same_measure
-from palaestra.verifiers.answers.values import (
-    contradicts,
-    point_decimals,
-    spelled_fractions,
-    spoken_times,
-)
+from palaestra.verifiers.answers.plain_replies import point_decimals, spelled_fractions
+from palaestra.verifiers.answers.values import contradicts, spoken_times
 from palaestra.verifiers.registry import get_verifier
 
 KINDS = [  # verifier, question, reference, right, wrong

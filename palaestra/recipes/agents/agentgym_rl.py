@@ -25,7 +25,7 @@ tasks are played with as many actions as the environment allows.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import palaestra as pl
 
@@ -109,7 +109,6 @@ class DrawByHorizon:
     unit: Unit = "updates"
     budget: int = 0
     source: pl.Draw = pl.Shuffled()
-    clock: ClassVar[str] = "every"
 
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State

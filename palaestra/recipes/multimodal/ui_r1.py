@@ -82,6 +82,7 @@ CARD = pl.Card(
         own={
             "taught": ("<answer>[{'action': 'click', 'coordinate': [20, 40]}]</answer>",),
             "items": 4,
+            "choice": "first",
             "schedule.prompts": 2,
             "collect.links.0.n": 2,
             "max_tokens": 96,

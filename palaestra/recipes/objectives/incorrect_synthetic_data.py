@@ -33,7 +33,12 @@ CARD = pl.Card(
         model="deepseekmath-7b",
         samples=8,
     ),
-    needs=pl.needs.Requirements(shows="late", own={"schedule.prompts": 8, "n": 2}),
+    needs=pl.needs.Requirements(
+        shows="late",
+        never_off="It is a share of the pairs, 0 where no wrong answer has steps behind the one that goes "
+        "wrong, and no argument makes answers so.",
+        own={"schedule.prompts": 8, "n": 2},
+    ),
     use="It helps where wrong answers go wrong at one step of several; answers of one line are compared "
     "whole, as in DPO.",
     lacks=(

@@ -51,9 +51,10 @@ CARD = pl.Card(
                 also=("tools",),
             ),
         ),
-        shows="groups_mixed",
-        off={"collect.links.0.n": 1},
-        own={"model": "tiny-agent", "schedule.prompts": 4, "collect.links.0.n": 4},
+        shows="tools/calls",
+        never_off="It is how often an answer calls the environment's tools; without an environment nothing "
+        "is called.",
+        own={"model": "tiny-agent", "schedule.prompts": 2, "collect.links.0.n": 2},
     ),
     use="It helps where attempts are dear, so that each batch is learned from several times; with one "
     "pass it is RLOO.",

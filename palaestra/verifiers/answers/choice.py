@@ -9,14 +9,9 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.tasks.options import LETTERS
 from palaestra.types import Key, rng_of, stage
+from palaestra.verifiers.answers.boxes import boxed_answer
 from palaestra.verifiers.answers.echo import echoes_question
-from palaestra.verifiers.answers.final import (
-    ARTICLE,
-    LONGEST,
-    boxed_answer,
-    final_statement,
-    strip_markup,
-)
+from palaestra.verifiers.answers.final import ARTICLE, LONGEST, final_statement, strip_markup
 from palaestra.verifiers.answers.notation import text_key
 from palaestra.verifiers.answers.script import plain_forms
 from palaestra.verifiers.answers.short import contains_term, normalise_text, stated_answer
@@ -132,8 +127,9 @@ class MultipleChoice:
         *,
         options: Sequence[str | float | bool],
         order: Sequence[int] | None = None,
+        prompt: str = "",
     ) -> str:
-        """The letter at which the right option is shown."""
+        """The letter at which the right option is shown; the prompt says nothing of it."""
         gold = index_of(answer, [str(o) for o in options])
         return LETTERS[gold if order is None else list(order).index(gold)]
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from palaestra.verifiers.answers.amounts import CHANGES, bare, word_set, words_of
 from palaestra.verifiers.answers.notation import text_key
+from palaestra.verifiers.answers.plain_replies import LONGEST_STATED, is_foreign
 from palaestra.verifiers.answers.statement import (
     UNCERTAIN,
     concluding_sentence,
@@ -19,13 +20,7 @@ from palaestra.verifiers.answers.statement import (
     plain_sentence,
     statements,
 )
-from palaestra.verifiers.answers.values import (
-    DENIALS,
-    LONGEST_STATED,
-    contradicts,
-    is_foreign,
-    plain_emphasis,
-)
+from palaestra.verifiers.answers.values import DENIALS, contradicts, plain_emphasis
 from palaestra.verifiers.answers.withdrawal import is_withdrawn
 from palaestra.verifiers.base import fences
 
@@ -257,12 +252,12 @@ def answers_closed(sentence: str, gold: str, prompt: str) -> bool:
     if NEGATIVE_QUESTION.search(question) or len(denials) != (gold == "no"):
         return False
     plain = re.sub(r"\bnot\b|n['’]t\b|\bcannot\b", " ", sentence, flags=re.IGNORECASE)
-    said, asked = (
+    words, asked = (
         [w for w in re.findall(r"[^\W_]+", text) if w.casefold() not in IDLE | {"can", "could"}]
         for text in (plain, question)
     )
-    same = len(said) == len(asked) and all(map(same_word, said, asked))
-    return bool(said) and same and not UNCERTAIN.search(plain)
+    same = len(words) == len(asked) and all(map(same_word, words, asked))
+    return bool(words) and same and not UNCERTAIN.search(plain)
 
 
 def in_order(words: Sequence[str], asked: Sequence[str]) -> bool:

@@ -124,8 +124,8 @@ def known_unit(word: str) -> tuple[str, Fraction] | None:
         return table[word]
     name = word.casefold()
     ways = [name, name[:-1] if name.endswith(("s", "n")) else name]
-    found = next((table[way] for way in ways if way in table and len(way) > 3), None)
-    if found is None and name.rstrip("s") in (
+    unit = next((table[way] for way in ways if way in table and len(way) > 3), None)
+    if unit is None and name.rstrip("s") in (
         "hr",
         "sec",
         "min",
@@ -137,10 +137,10 @@ def known_unit(word: str) -> tuple[str, Fraction] | None:
         "ft",
         "yr",
     ):
-        found = table[NAMES.get(name.rstrip("s"), name.rstrip("s"))]
-    if found is None and name in ("feet", "foot", "inch", "day", "days"):
-        found = table[NAMES.get(name, name.rstrip("s"))]
-    return found
+        unit = table[NAMES.get(name.rstrip("s"), name.rstrip("s"))]
+    if unit is None and name in ("feet", "foot", "inch", "day", "days"):
+        unit = table[NAMES.get(name, name.rstrip("s"))]
+    return unit
 
 
 def halves(text: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from palaestra.verifiers.answers.final import MARKER, boxes_in
+from palaestra.verifiers.answers.boxes import boxes_in
+from palaestra.verifiers.answers.final import MARKER
 
 LINE = re.compile(r"^= ", re.MULTILINE)  # how the embedded problems write an answer
 GAP = re.compile(r"[\s:*_`\"$“]*")  # what may stand between "the answer is" and the answer

@@ -27,10 +27,10 @@ from palaestra.verifiers.answers.final import (
     strip_markup,
 )
 from palaestra.verifiers.answers.notation import bases_in, read_notation, text_key
+from palaestra.verifiers.answers.plain_replies import is_foreign
 from palaestra.verifiers.answers.script import is_han, leads_to_number, plain_forms
 from palaestra.verifiers.answers.short import stated_answer
 from palaestra.verifiers.answers.statement import OPENING, statements
-from palaestra.verifiers.answers.values import is_foreign
 from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
@@ -120,23 +120,23 @@ def answer_in(response: str, gold: str, prompt: str) -> str | None:
     that its last sentence ends with.
     """
     text = plain_forms(strip_thinking(response))
-    stated, shown = final_statement(text)
+    stated, is_marked = final_statement(text)
     if parse_number(strip_markup(gold)) is not None:
         plain = (
             stated is not None and parse_number(strip_units(stated, words_of(prompt))) is not None
         )
-        stated = stated if shown or plain else extract_answer(response, gold, prompt)
+        stated = stated if is_marked or plain else extract_answer(response, gold, prompt)
     if stated is None and len(text.strip()) <= max(60, 2 * len(gold)) and "\n" not in text.strip():
         stated = text if FORMULA.fullmatch(text.strip()) or not FORMULA.search(text) else None
         stated = None if stated is None else plain_formula(stated, gold)
-    joined = None if shown else joined_formulas(text, gold)
+    joined = None if is_marked else joined_formulas(text, gold)
     if joined:
         return joined
     if stated is None:
         stated = closing_formula(text)
-    elif not shown and FORMULA.search(stated):
+    elif not is_marked and FORMULA.search(stated):
         stated = closing_formula(stated) or stated
-    elif not shown and stated.count("$") == 1:  # the mark in front is taken for one around it
+    elif not is_marked and stated.count("$") == 1:  # the mark in front is taken for one around it
         stated = closing_formula(f"${stated}") or stated
     return None if stated is None or len(stated) > LONGEST else stated.strip(MARKS).rstrip(".")
 

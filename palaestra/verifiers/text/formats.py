@@ -11,7 +11,8 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.suggest import suggestion
 from palaestra.types import stage
-from palaestra.verifiers.answers.final import boxed_answer, gold_of, same_answer, strip_markup
+from palaestra.verifiers.answers.boxes import boxed_answer
+from palaestra.verifiers.answers.final import gold_of, same_answer, strip_markup
 from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
