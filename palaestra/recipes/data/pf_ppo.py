@@ -22,6 +22,10 @@ problems, and that with the largest R^2 of a straight line through the true scor
 trained with. The rewards are `reward`'s, a reward model or a judge; the true scores are the problem's. The
 paper averages both within bins of the reward; here there are `BINS` of equal width. The held-out problems
 choose the form, so measure the result on others.
+
+Long because the paper compares six forms of weights, by rank or by reward, and chooses among them: the recipe
+has the forms, the draw by rank within a prompt, and the program that measures how reliable each form's
+rewards are.
 """
 
 from collections.abc import Mapping
