@@ -21,6 +21,10 @@ readable f the verifier earns 0; a solution of one line has K = 1; zero std give
 start from the same weights. The additive form, its criteria, the words of the verifier's prompt and
 std with ddof 0 are inferred from the paper's prose. Division by K leaves nothing to gain from more
 steps.
+
+Long because two models are paid by each other in one episode: the verifier's row with its pay, its
+verdicts as part of the generator's advantage, class weights over steps, and a schedule of turns for
+both learners.
 """
 
 import asyncio
