@@ -27,8 +27,7 @@ are "name: what it does", `strategies="['typo: correct the spelling', ...]"`. A 
 the form imitates the column `rewrites` first: `start=shown`.
 
 Long because the strategies are part of the action: the recipe tells them to the policy, reads which one a
-rewrite names, shares credit in three ways, prices copies and unnamed rewrites, and can demonstrate
-strategies first.
+rewrite names, shares credit in three ways, prices copies, and can demonstrate rewrites first.
 """
 
 import re

@@ -23,9 +23,8 @@ trained with. The rewards are `reward`'s, a reward model or a judge; the true sc
 paper averages both within bins of the reward; here there are `BINS` of equal width. The held-out problems
 choose the form, so measure the result on others.
 
-Long because the paper compares six forms of weights, by rank or by reward, and chooses among them: the recipe
-has the forms, the draw by rank within a prompt, and the program that measures how reliable each form's
-rewards are.
+Long because the paper compares six forms of weights, by rank or by reward: the recipe has the forms, the draw
+by rank within a prompt, and the program that measures how reliable rewards are under each.
 """
 
 from collections.abc import Mapping

@@ -29,8 +29,7 @@ KL's weight is not known. A safety filter is the user's to add before anything i
 What SmolLM2 makes of it stands in docs/runs.md.
 
 Long because the paper is three stages without gold answers: a draw that makes up novel instructions, a
-reward regressed from four qualities that a judge is asked about, and a fresh model's imitation of the
-trained writer.
+reward of four qualities that a judge is asked about, and a fresh model's imitation of the writer.
 """
 
 import re

@@ -22,8 +22,7 @@ file of more than a million pixels, or than --max-pixels, is made smaller when i
 `screen_size`, its own width and height.
 
 Long because points and boxes of users' screens come in several units: much of the recipe checks them and
-finds the scale between the screen and the picture shown; the rest is the reward and the choice of a few hard
-tasks.
+finds the scale between screen and picture; the rest is the reward and the choice of a few hard tasks.
 """
 
 from __future__ import annotations

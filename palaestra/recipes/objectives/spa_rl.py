@@ -18,8 +18,7 @@ code: from the vocabulary's logits at that token). Contributions that are wrong 
 they are no potential.
 
 Long because a second learner is trained beside the policy: the recipe has its rows at the ends of
-turns, its loss over whole episodes, the rewards made of its outputs, and the schedule that rests
-the policy at first.
+turns, its loss over whole episodes, the rewards of its outputs, and the policy's rest at first.
 """
 
 from dataclasses import replace

@@ -25,8 +25,7 @@ theirs with mine=true; on no other. It takes no data: the questions are its own.
 result holds one.
 
 Long because each defence changes another place (suffix, filter, embeddings, weights, answer): some are searched
-anew, others are measured on suffixes found without them, each beside its cost; the searches have a file of their
-own.
+anew, others are measured on suffixes found without them; the searches have a file of their own.
 """
 
 from collections.abc import Mapping, Sequence

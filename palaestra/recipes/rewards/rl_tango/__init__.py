@@ -22,9 +22,8 @@ start from the same weights. The additive form, its criteria, the words of the v
 std with ddof 0 are inferred from the paper's prose. Division by K leaves nothing to gain from more
 steps.
 
-Long because two models are paid by each other in one episode: the verifier's row with its pay, its
-verdicts as part of the generator's advantage, class weights over steps, and a schedule of turns for
-both learners.
+Long because two models are paid by each other in one episode: the recipe has the verifier's row and
+pay, its verdicts in the generator's advantage, class weights, and the turns of both learners.
 """
 
 import asyncio
