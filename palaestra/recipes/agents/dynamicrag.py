@@ -22,6 +22,9 @@ a grade is 0 to 1. The paper's expert is monoT5, and its lists are shuffled.
 
 Without `generator` the policy answers too, untrained for that in between, as one model plays both roles in the
 paper. Relevant passages are those of the column `gold`, else those with a right answer's words.
+
+Long because the reward is that of another model's answer: the recipe asks the generator and perhaps a judge,
+reads their replies strictly, and mixes five terms; the demonstrations of an expert's lists come on top.
 """
 
 import asyncio

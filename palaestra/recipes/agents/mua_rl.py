@@ -24,6 +24,9 @@ nothing, is an error of the episode, no failure of the agent (released: it is sc
 `static=True` is the control without a user: the whole wish is the first message and nobody replies. The evaluation
 `service` plays held-out tasks with the same kind of user. In the built-in run the user is a program, who
 tells how much is wanted when asked.
+
+Long because the user is a second speaker in each episode: the recipe plays it by a model or a script, makes the
+desk from tools, policy and database of a user or of the built-in shop, and checks all tasks before training.
 """
 
 import asyncio

@@ -32,6 +32,9 @@ Deviations: candidates are sampled, not searched by a beam, nor by top-k 5 and t
 draw is by the probability of the candidates (released: log-probabilities are given as probabilities);
 `baseline=released` multiplies by the running mean of all rewards since the epoch began, as the code
 does, where the text has r.
+
+Long because its sampling takes one of many plans and runs that alone: candidates, the choice that explores, the
+execution and its reward form one step, beside the release's running mean and an imitated start.
 """
 
 from collections.abc import Mapping

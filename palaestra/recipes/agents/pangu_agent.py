@@ -23,6 +23,9 @@ the rewards is 1 where the greedy first action behind the calls is another one t
 texts are compared, without thinking and outer blanks.
 
 Gamma, lambda and the clipping are common values: the paper's are not known to us.
+
+Long because episodes with intrinsic calls have two views: the recipe hides calls for the policy that
+inherits, keeps them for the one that acts behind them, and counts actions alone when it discounts.
 """
 
 import inspect

@@ -25,6 +25,9 @@ would subtract one number from all of a group, which GRPO's mean takes away.
 A row is {"prompt": QUERY, "gold": ["lions.md"]}, or {"lions.md": 2, "cats.md": 1} with grades. Strategies
 are "name: what it does", `strategies="['typo: correct the spelling', ...]"`. A model that does not take to
 the form imitates the column `rewrites` first: `start=shown`.
+
+Long because the strategies are part of the action: the recipe tells them to the policy, reads which one a
+rewrite names, shares credit in three ways, prices copies, and can demonstrate rewrites first.
 """
 
 import re

@@ -25,6 +25,9 @@ which half search. The published abstract has no constants, so tau, rho and floo
 R has bonus * s(a1) beside it, bonus = 0.2: without it a model learns to draft wrongly what it knows, and
 to search without a loss. "part/draft known" is s(a1) of known questions, and falls then. "part/redundant"
 is what redundant searches took off R.
+
+Long because the reward compares a draft with the last answer, and splits its numbers by known and unknown
+questions; the start shows drafts of the model's own, which it has to sample and read in any form.
 """
 
 from dataclasses import replace

@@ -23,6 +23,9 @@ read in documents is in the fact "added" of the episode; `missing_triples(palaes
 all with how often they were read. They never enter your file.
 
 Recall pays for any number of names: `finish` counts the first ten, --env "graph(measure=f1)" pays F1.
+
+Long because a question is played twice, the second time with the first attempt in sight: the recipe writes this
+attempt down, merges both trajectories by its rule, and says why nothing was left to imitate.
 """
 
 import json

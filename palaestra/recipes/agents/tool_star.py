@@ -24,6 +24,9 @@ Three stages on the user's problems with the user's tools (arXiv:2505.16410; don
 
 Calls are written in the way of the model's family. `think=True` and `boxed=True` ask for thoughts in
 <think> and for the answer in \\boxed{}.
+
+Long because the cold start makes its own data: three kinds of attempts at each problem, rules for which are
+clean, and plain answers rewritten to the prompt with tools; the reward serves both later stages.
 """
 
 from collections.abc import Iterator

@@ -20,6 +20,9 @@ penalty can be gamed by). A reply that states no answer in a known form is compa
 
 The evaluation `retries` has Succ@k, the share that is solved in k messages of one episode, beside Pass@k of as
 many independent single answers: the gap is what feedback is worth.
+
+Long because its episodes are a conversation that ends at a right answer: the recipe wraps any reward into such
+a world, pays for speed and for different answers, and keeps the questions whose returns vary most.
 """
 
 import asyncio

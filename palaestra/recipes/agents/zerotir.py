@@ -22,6 +22,9 @@ from Student's t, and ranked against the step (Spearman). "scaling/code/exponent
 not independent, so the interval is narrower than that of new runs.
 
     palaestra train zerotir --data problems.jsonl --model DIR [--reward math]
+
+Long because the paper is as much about stability and measurement as about the reward: filters of answers and
+of prompts, and the power laws of code use, length and accuracy, fitted as the run goes on.
 """
 
 import math

@@ -24,6 +24,9 @@ the README of the filter states them, a rate of the weak model at or below `hard
 model at or above `easy` is dropped; the paper's are those above. The prices of long workings by
 domain are the bench's `max_tokens`. Each of the runs filters its own candidates.
 What SmolLM2 makes of it stands in docs/runs.md.
+
+Long because the paper is two things that need each other: a filter by two models whose kept problems are
+state of the draw, and a program that trains on each domain and computes the transfer between them.
 """
 
 import asyncio

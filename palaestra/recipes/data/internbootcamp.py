@@ -40,6 +40,9 @@ code gives `form`; a verifier's number 0 and False are one thing here, and there
 `form`. The released `short` reads a as 0 where no </think> stands, so such replies are worth nothing;
 so here. Writing environments by language models is not built: the registry is the user's.
 What SmolLM2 makes of it stands in docs/runs.md.
+
+Long because the paper has a score and a scaling study: the score with its forms and its price of brevity,
+and the runs on growing numbers of families in several orders, with the curve measured on families left out.
 """
 
 import asyncio

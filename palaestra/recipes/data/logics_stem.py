@@ -33,6 +33,9 @@ Annotation of the data, their cleaning before the first stage, and the 2.2M samp
 file stands for them. K,
 tau and sizes of the paper are not known.
 What SmolLM2 makes of it stands in docs/runs.md.
+
+Long because its draw is a pipeline between two stages of training: it finds failures, has their labels
+checked, retrieves documents, orders problems with a cap for each document, and cleans what is written.
 """
 
 from collections import Counter

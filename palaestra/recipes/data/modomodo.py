@@ -22,6 +22,9 @@ has one reward for all domains, which may read `domain`; of a mixture each part 
 that is best on problems outside of the domains, give these: --test-data OTHER.jsonl. Problems may have
 pictures (docs/pictures.md). With `refits=1` the run with w* joins the pilots, by its score, the surrogates are
 fitted again, and another run is trained with the new w*; with more, so on.
+
+Long because the paper is an experiment design: pilot mixtures, a quadratic surrogate with its left-out errors,
+a search on the simplex, and a last run whose shares follow from the scores of the pilots.
 """
 
 from collections.abc import Callable

@@ -22,6 +22,9 @@ problems, and that with the largest R^2 of a straight line through the true scor
 trained with. The rewards are `reward`'s, a reward model or a judge; the true scores are the problem's. The
 paper averages both within bins of the reward; here there are `BINS` of equal width. The held-out problems
 choose the form, so measure the result on others.
+
+Long because the paper compares six forms of weights, by rank or by reward: the recipe has the forms, the draw
+by rank within a prompt, and the program that measures how reliable rewards are under each.
 """
 
 from collections.abc import Mapping

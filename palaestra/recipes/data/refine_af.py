@@ -27,6 +27,9 @@ cut is not imitated.
 Deviations: each stage makes up its own instructions; the coefficients and the threshold are from memory; the
 KL's weight is not known. A safety filter is the user's to add before anything is released.
 What SmolLM2 makes of it stands in docs/runs.md.
+
+Long because the paper is three stages without gold answers: a draw that makes up novel instructions, a
+reward of four qualities that a judge is asked about, and a fresh model's imitation of the writer.
 """
 
 import re

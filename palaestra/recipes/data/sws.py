@@ -30,6 +30,9 @@ so that arms have the same start and budget; `mixed` filters in phase 1 too, whe
 rewards move nothing anyway. The released sampler adds similarities in sorted order, not in the order
 of the concepts; here each concept has its own. The rule of weakness is that of the paper as public
 reviews quote it.
+
+Long because its draw works in phases: it follows the pass rates of seed problems, finds those that are weak,
+shares a budget among domains, samples lists of concepts, and filters the problems that are written of them.
 """
 
 from collections import Counter

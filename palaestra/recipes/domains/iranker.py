@@ -34,6 +34,9 @@ The default run has users who like small or large numbers, and six candidates, o
 A model that imitated decisions of which half were drawn at random has NDCG@10 0.67 and MRR 0.56 over 64 held-out
 users (the order of the rows: 0.54 and 0.40); after 50 steps of PPO it has 0.98 and 0.98, from one seed. It names
 candidates by their texts there. The rule is one of the tens digit, far simpler than what people like or read.
+
+Long because one decision is trained in place of a whole ranking: the recipe draws pools, scores both the drop and
+the form of a response, and demonstrates drops to a model that does not know the form.
 """
 
 import re

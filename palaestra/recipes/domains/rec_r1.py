@@ -22,6 +22,9 @@ is the next one. The model reads the prompt alone: neither gold nor what a query
 
 "part/told_apart" is the mechanism's number: how far the rewards of a prompt's well-formed queries are from
 their mean, for what the retriever made of them.
+
+Long because the reward checks the form with and without thoughts, also behind templates that open them, and
+tells how far a prompt's queries lie apart; the imitation of that form comes on top.
 """
 
 from dataclasses import replace

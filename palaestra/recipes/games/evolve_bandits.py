@@ -33,6 +33,9 @@ A reply that names no arm pulls one at random, as in the paper: that explores, s
 On the built-in bandits, of 3 arms and 20 turns, the small model, which at first names no arm, comes from a regret of 7.1 to 3.4
 (8 held-out bandits, seed 0); UCB has 2.8, Thompson sampling 3.5, the greedy algorithm 4.7 and random choice 6.6. In two of the
 eight games its last half never pulls the best arm, which happens to UCB in none.
+
+Long because no shared part plays an algorithm in an environment: the recipe does so to make demonstrations,
+settles how each player sees the bandit, and marks which imitated choices explore.
 """
 
 import asyncio

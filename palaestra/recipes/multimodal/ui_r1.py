@@ -20,6 +20,9 @@ picture as the model is shown it, which its processor may have made smaller or l
 thousandths of its sides (`thousandths=True`); it is multiplied by screen / shown, as in the released code. A
 file of more than a million pixels, or than --max-pixels, is made smaller when it is read, so there give
 `screen_size`, its own width and height.
+
+Long because points and boxes of users' screens come in several units: much of the recipe checks them and
+finds the scale between screen and picture; the rest is the reward and the choice of a few hard tasks.
 """
 
 from __future__ import annotations

@@ -17,6 +17,9 @@ attention, so a bad critic also harms the embedding.
 Left out: the variant with wrong answers as negatives, split by longest common subsequences, which
 embeds parts of the annotation apart and is not the one that the authors say gives the paper's
 numbers.
+
+Long because the contrastive term crosses three places that no shared part connects: a collect link that adds the
+worked solution as a row, a credit that separates this row from the policy's own, and a loss over the whole batch.
 """
 
 from collections.abc import Sequence

@@ -13,6 +13,9 @@ gold answer may be a list of aliases: the likeliest counts. It is forced in the 
 gives it, in which the policy's last message has it. `pool="separate"` z-scores gains and
 outcomes apart (an option of the released code); "position" takes the returns of gamma 1 minus their
 mean at the same token position of the group, without std (an earlier release).
+
+Long because the signal and its use are both the paper's: a batched measurement of how likely the gold answer is
+before each turn, and three ways to normalise the gains by turn together with the outcome.
 """
 
 from dataclasses import replace

@@ -26,6 +26,9 @@ A prefix from which nothing succeeds has A^mu = 0; the progress of an answer tel
 chance of success by themselves; else it is their mean reward. Equal rewards still carry progress; a group of
 one has an outcome advantage of 0. The continuations count as sampled tokens. One verifier predicts both Q^pi
 and, by `k`, Q^mu; the paper trains two.
+
+Long because progress has three sources: sampled continuations, a verifier that the run trains on rated prefixes,
+and one from an earlier run; the recipe has the rows, the loss and the predictions of that verifier.
 """
 
 import asyncio

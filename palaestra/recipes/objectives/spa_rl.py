@@ -16,6 +16,9 @@ long failures earn most. With `learns` it goes on learning beside the policy, fr
 episodes. Its output is read from the last hidden state that predicts the turn's last token (in the
 code: from the vocabulary's logits at that token). Contributions that are wrong change the optimum:
 they are no potential.
+
+Long because a second learner is trained beside the policy: the recipe has its rows at the ends of
+turns, its loss over whole episodes, the rewards of its outputs, and the policy's rest at first.
 """
 
 from dataclasses import replace

@@ -22,6 +22,9 @@ With items and histories of yours the run makes the codes and aligns them with l
 An item is a record with `id` and `text`, a history one with `history`, ids in order, and `item`, the id of
 the next one. `thinking=True` is the reasoning mode: a reply has to be <think>...</think>, then the code, or
 is worth 0; without it a reply is the code, with a thought before it or not (the direct mode).
+
+Long because the paper begins before RL: the recipe makes codes of items by residual k-means, writes the
+data that align them with language, and then pays matching prefixes and adds the pass@k bonus.
 """
 
 import json

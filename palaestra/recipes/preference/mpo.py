@@ -23,6 +23,9 @@ Controls: `split=reversed` trains DPO on the hard and PPO on the easy ones, `spl
 the same sizes, `split=all` each on all; `rl.references.ref=DIR` holds PPO to the model of that folder
 instead, such as pi_0. The reward model splits the data and pays the second stage, so that its errors
 count twice.
+
+Long because the split between the two stages is a program: it checks the reward model on held-out pairs, scores
+all pairs, applies one of several splits, and writes the data files that DPO and PPO then read.
 """
 
 import asyncio

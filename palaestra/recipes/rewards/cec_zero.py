@@ -20,6 +20,9 @@ sentence, on `measured` held-out ones. Character n-grams stand in for a sentence
 mistaken for, a line without a colon, such as `的地得`, lists characters that are mistaken for each other:
 
     palaestra train cec-zero --data sentences.jsonl confusions=FILE
+
+Long because the method is three parts: the program that corrupts clean sentences, with its small tables of
+look-alikes, the draw that makes tasks of the results, and the reward of similarity, consensus and exact matches.
 """
 
 import asyncio

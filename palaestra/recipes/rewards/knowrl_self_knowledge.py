@@ -15,6 +15,9 @@ No label is used, so a constant verdict earns everything and has no gradient lef
 
 Deviation: of data without that column the verdicts are on the model's own answers, whose truth the
 reward of the data knows: parts `truthful` and `right`. Models too small to write tasks learn so.
+
+Long because one step has two stages of the same model: it writes a task or an answer, and then the group gives
+verdicts on it; both kinds of data have prompts of their own, and agreed tasks come back as examples.
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,6 +14,9 @@ The surface pays a wrong time bound 0.966; `semantic` adds a check that the form
 (ours). Empty: 0. Without proposition in the reference m_a is 1 if there is none. m_t compares with
 the reference's words, n-grams in place of an encoder of the question. The order of the curriculum
 is by propositions or length, known before sampling; the paper's other two need candidates.
+
+Long because the pipeline trains a reward model for each of four aspects before PPO: the recipe reads formulas of
+users and of built-in problems, and has the aspects, the learned mixture and the curriculum.
 """
 
 from collections.abc import Callable

@@ -21,6 +21,9 @@ Deviations: ReaLHF profiles layers on its devices, here the seconds of a layer a
 assumed speeds; it searches for two minutes, here for a number of proposals; its runtime runs any
 plan, here `--cluster` runs the best that a cluster file can say. A critic of its own is planned for
 PPO; the recipe `ppo`, which runs, has its value head on the policy.
+
+Long because the program does all between a description of a cluster and a run on it: it compares
+three plans, writes them, moves the weights between real processes, and trains a few steps.
 """
 
 import importlib.util

@@ -22,6 +22,9 @@ A row is an intent and the script that is right. The bank is the training rows a
 sees a case with its own intent. Take the newest tests as --test-data: near copies on both sides of a random
 split leak. The evaluation `reuse` measures held-out intents with their cases; a run's own `accuracy` shows
 none, and is what the model knows by heart.
+
+Long because the bank of cases serves all stages: it is indexed once for a run, knows which calls exist and
+reports on its retriever; imitation and RL then show its cases, and RL scores scripts against them.
 """
 
 import asyncio

@@ -26,6 +26,9 @@ experience replay. The evaluation `instructions` counts how many are followed on
 The built-in run relabels two samples an episode, which are achievements it was given or none: its buffer stays at
 the three first instructions, and one run of 16 steps is too short to say whether they are followed more often.
 `relabel=4` lets pairs in.
+
+Long because hindsight touches every place of the loop: the draw and the growing buffer, episodes that are cut
+where their instruction is accomplished, the relabelled samples with their checks, and a credit for both kinds.
 """
 
 import asyncio

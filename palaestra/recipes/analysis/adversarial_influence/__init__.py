@@ -22,6 +22,9 @@ A row of a log is what one member gave before one round: `team`, `round`, `right
 and perhaps `member`, who gave. Models of trust are fitted on some teams and measured on others; the better one is the
 team that is then tried. The model M is asked whose answer it trusts, and the share that it gives to each voter is
 compared with the log and put in the place of the members.
+
+Long because its arms are played by simulated members, by members fitted to a log, and by a model that gives its
+own trust; the class holds the protocol of all three, and simulation and planners have their own files.
 """
 
 from dataclasses import replace

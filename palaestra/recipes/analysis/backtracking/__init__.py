@@ -24,6 +24,9 @@ or `numbers` that make the `answer`, as in Countdown; or neither: then the start
 Few steps show what costs, not what pays: on the built-in sums to reach, after 30 steps of imitation and 20 of
 reinforcement learning, back-steps were worse than none (33% right with 0, 22% with 1, 16% with 2, of 128
 problems with two answers each), and senseless ones as good as others. The paper trains far longer.
+
+Long because the study makes its own training data: it finds or samples solutions, tests which last line the
+reward accepts, and writes traces for each arm before it trains all arms on as many tokens.
 """
 
 import asyncio

@@ -25,6 +25,9 @@ On the built-in model (no argument; 16 steps of stage 2, 32 problems of each dep
 compositions of two, rl-2 53%, rl-1+2 and rl-1 50%, rft-2 16%: RL on depth 2 gave more than imitation (+37.5
 points, 8.2 to 62.3), and not more than RL on single calls (+3.1, -17.9 to 23.8). Deeper ones, whose length the
 model never saw, stayed at 6%, and those of the other task at 2%: so small a run shows nothing of them.
+
+Long because the study compares four ways to train from one taught start, each on problems composed of the same
+functions; the class draws the disjoint training and test sets and holds the rounds of rejection fine-tuning.
 """
 
 import json

@@ -23,6 +23,9 @@ exchange and random search, with as many passes each; see `egd_attack.search`.
 It runs on models that come with the package or were trained from one here, and on those that the user declares as
 theirs with mine=true; on no other. It takes no data: the questions are its own. Suffixes stay in memory: no page, file, log or
 result holds one.
+
+Long because each defence changes another place (suffix, filter, embeddings, weights, answer): some are searched
+anew, others are measured on suffixes found without them; the searches have a file of their own.
 """
 
 from collections.abc import Mapping, Sequence

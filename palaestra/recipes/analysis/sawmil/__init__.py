@@ -22,6 +22,9 @@ it should move log p("true") - log p("false"), and a random one of the same leng
 Rows have a statement as `prompt` and true, false or neither as `answer`. Without `entity`, statements are
 split one by one; with two `domain`s or more, probes of all others are measured on each. `read=prompt` reads a
 statement as the chat template puts it to the model, up to where its answer begins; `read=text` the bare text.
+
+Long because a probe alone shows little, so the study runs its controls beside it: shuffled labels, transfer
+between domains, the model before training, and steering; the fit of probes lies in a file of its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence

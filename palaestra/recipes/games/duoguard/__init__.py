@@ -19,6 +19,9 @@ guard C learns from the texts as they are; then, for a text x with labels y and 
 texts and classes of yours that may be multiplied: a generator that misleads a guard is no artifact to pass
 on, so delete the folder "policy" of the checkpoints when the guard is trained. The result is the model "guard", a sequence
 classifier with a head for each class.
+
+Long because two models of different kinds learn from one collect step: it asks for rewrites, has them rated and
+filtered, reads them with the guard, and hands pairs to the generator and labelled texts to the guard.
 """
 
 import asyncio

@@ -20,6 +20,9 @@ scoring by completion and the memory's thresholds are inferred).
 
 With --lora the agents have adapters of their own on one base, which is held once. The model "policy" is the
 master; "team" among the held-out numbers is the whole team, greedy, without notes.
+
+Long because its sampling is no group of whole episodes: the recipe plays one trajectory of the team, continues
+it anew from every message, selects nodes by their variance, and credits one message for each alternative.
 """
 
 import asyncio

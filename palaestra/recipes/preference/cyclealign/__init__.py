@@ -32,6 +32,9 @@ A share `compare` of the prompts is ranked a second time without the dynamic dem
 order of showing: `part/changed` is how often the ranking differs, which is what the cycle does to the judge.
 Where the data have answers, `part/judge_right` and `part/policy_right` are the shares of pairs, one right and one
 wrong, that each of the two orders rightly: the gate lets errors in that both share, and these show it.
+
+Long because a cycle needs a part at each place of the loop: the repeated draw, both rankings and their agreement
+as a reward, the audit of the judge, the memory of demonstrations, and RRHF's loss over a ranked list.
 """
 
 from collections.abc import Sequence

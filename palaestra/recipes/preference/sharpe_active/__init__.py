@@ -34,6 +34,9 @@ A label is not read before it is bought: the order of the two answers tells noth
 
 Labels by all of these lie in that file, and a run that goes on buys none again. After `budget` labels the
 run learns on from the bought pairs (arXiv:2503.22137, eq. 6 to 15, algorithm 1).
+
+Long because the draw is a process that spends a budget: it collects candidates, measures margins, buys labels from
+people, files or models, waits for them, resumes without a second purchase, and learns on from what it has.
 """
 
 import asyncio

@@ -23,6 +23,9 @@ the facts word for word:
 Deviations: statements are sentences, where the paper has a model split them; the model says yes or
 no, where the paper asks an entailment model for a probability of 0.3. Fine-tuning before the first
 step (the paper's cold start) is a run of sft.
+
+Long because the reward has two sources of truth, answers by a judge or a match and facts by documents or a column,
+and verdicts, repeated facts and missing answers are each read as in the paper or as released.
 """
 
 import asyncio

@@ -21,6 +21,9 @@ readable f the verifier earns 0; a solution of one line has K = 1; zero std give
 start from the same weights. The additive form, its criteria, the words of the verifier's prompt and
 std with ddof 0 are inferred from the paper's prose. Division by K leaves nothing to gain from more
 steps.
+
+Long because two models are paid by each other in one episode: the recipe has the verifier's row and
+pay, its verdicts in the generator's advantage, class weights, and the turns of both learners.
 """
 
 import asyncio

@@ -28,6 +28,9 @@ The program has three parts, all of the run's model:
 
 Deviations: the weights are at rest in processes for the move, without an optimiser beside them, and
 each process reads the model; in training, the weights go to the rollout processes as a whole.
+
+Long because the paper is three programs about one model: moving its weights between layouts in three ways,
+searching placements by a simulator, and training with one of four algorithms; the simulator is shared.
 """
 
 from typing import Literal
