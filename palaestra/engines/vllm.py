@@ -23,7 +23,7 @@ import weakref
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from transformers.pytorch_utils import Conv1D
@@ -114,7 +114,7 @@ def served_rank(model: Model) -> int:
     option = "--engine vllm(adapters=True)"
     if not model.adapted:
         raise UserError(f"{option}: there are no adapters; train with --lora RANK")
-    (config,) = model.module.peft_config.values()  # type: ignore[union-attr]
+    (config,) = cast("dict[str, Any]", model.module.peft_config).values()
     if any(isinstance(m, Conv1D) for m in model.causal.modules()):
         raise UserError(
             f"{option}: vLLM has no adapters for Conv1D layers; leave adapters=True off"

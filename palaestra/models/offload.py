@@ -87,7 +87,7 @@ def _to_machine(tensor: Tensor) -> Callable[[], Tensor]:
 def _to_file(tensor: Tensor, file: IO[bytes]) -> Callable[[], Tensor]:
     shape, dtype, size = tensor.shape, tensor.dtype, tensor.numel() * tensor.element_size()
     begin = file.seek(0, 2)
-    file.write(memoryview(tensor.view(-1).view(torch.uint8).numpy()))
+    file.write(tensor.view(-1).view(torch.uint8).numpy().tobytes())
 
     def load() -> Tensor:
         room = bytearray(size)

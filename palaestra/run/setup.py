@@ -206,7 +206,7 @@ def world_for(settings: Settings) -> str:
     return "" if theirs and (settings.tools or settings.agent) else card.world
 
 
-def writes_questions(runnable: Runnable) -> bool:
+def writes_questions(runnable: Runnable | None) -> bool:
     """Whether what is run first writes questions about documents, so that it needs none."""
     first = next(iter(runnable.parts.values())).runnable if isinstance(runnable, Pipeline) else None
     return isinstance(first, WritesQuestions) and first.writes_questions

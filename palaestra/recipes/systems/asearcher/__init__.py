@@ -65,6 +65,7 @@ CARD = pl.Card(
         lr=5e-6,
         arguments={"turns": 32},
     ),
+    model="tiny-agent",
     task="wiki-far",
     world="page-search",
     needs=pl.needs.Requirements(
