@@ -3,6 +3,7 @@ number that shows its mechanism is above 0 there, and 0 where the mechanism is o
 """
 
 import json
+import re
 from contextlib import nullcontext
 from itertools import cycle
 
@@ -60,7 +61,9 @@ def taught(replies, rows, instruction, folder):
     """A checkpoint of the built-in model that writes these replies in turn, whatever it is asked: the policy of a
     method whose form the built-in model does not know.
     """
-    asked = [f"{row['prompt']}\n\n{instruction}".strip() for row in rows]
+    form = re.findall(r"</?\w+>", instruction)  # a prompt that has it already gets no instruction
+    prompts = [row["prompt"] for row in rows]
+    asked = [p if form and all(x in p for x in form) else f"{p}\n\n{instruction}".strip() for p in prompts]
     shown = [{"prompt": p, "demonstration": replies[i % len(replies)]} for i, p in enumerate(asked)]
     data = write_rows(folder / "shown.jsonl", shown)
     words = {"schedule.prompts": 4, "optimiser.lr": 0.003, "optimiser.warmup": 5}
