@@ -127,4 +127,4 @@ def above_line(length: dict[str, float], accuracy: dict[str, float]) -> float:
 def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
     """The norm of the difference of two models' weights."""
     theirs = dict(other.named_parameters())
-    return sum(float((p - theirs[n]).square().sum()) for n, p in one.named_parameters()) ** 0.5
+    return sum(float((p.detach() - theirs[n].detach()).square().sum()) for n, p in one.named_parameters()) ** 0.5
