@@ -12,7 +12,7 @@ import pytest
 import torch
 from palaestra import catalogue
 from palaestra.engines import sampling
-from palaestra.ledger import canaries, versions
+from palaestra.ledger import canaries, canary_numbers, versions
 from palaestra.ledger.canaries import Canary, Movement, compare, pick, suspects
 from palaestra.ledger.canary_numbers import numeric
 from palaestra.ledger.versions import Version
@@ -87,8 +87,8 @@ def test_how_far_the_weights_went(tmp_path):
         save_file({"w": torch.tensor(x)}, place / "model.safetensors")
         save_file({"w": torch.tensor(x)}, place / "state.safetensors")
         save_file({"w": torch.tensor(x)}, place / f"only-{i}.safetensors")
-    assert dict(canaries.distances(tmp_path)) == {"model": 5.0}
-    assert dict(canaries.distances(tmp_path / "none")) == {}
+    assert dict(canary_numbers.distances(tmp_path)) == {"model": 5.0}
+    assert dict(canary_numbers.distances(tmp_path / "none")) == {}
 
 
 def test_rounding_near_zero_is_no_change():
