@@ -18,11 +18,11 @@ def test_a_token_is_text_and_no_html():
 
 
 def test_markdown_is_not_escaped_but_a_bar_in_a_cell_is():
-    page = render("catalogue.md", families=[("a & b", 1, [("<b>", "x|y", "", "", "")])])
+    page = render("catalogue.md", families=[("a & b", 1, [("<b>", "x|y", "", "", "", "")])])
     assert page.endswith(
-        "## a & b (1 of 1 built)\n\n| id | title | shape | grade | status |\n"
-        + "| --- " * 5
-        + "|\n| <b> | x\\|y |  |  |  |\n"
+        "## a & b (1 of 1 built)\n\n| id | title | needs | command | grade | status |\n"
+        + "| --- " * 6
+        + "|\n| <b> | x\\|y |  |  |  |  |\n"
     )
 
 

@@ -200,9 +200,7 @@ def world_for(settings: Settings) -> str:
     the place of an interpreter, or tools where the card says that these do.
     """
     card = card_of(settings.recipe)
-    theirs = card.world.startswith(INTERPRETER) or any(
-        "tools" in (x.kind, *x.also) for x in card.needs.places
-    )
+    theirs = card.world.startswith(INTERPRETER) or any(x.kind == "tools" for x in card.needs.places)
     return "" if theirs and (settings.tools or settings.agent) else card.world
 
 

@@ -453,7 +453,7 @@ def test_close_leaves_nothing_behind(engine, log, tmp_path):
 
 @pytest.mark.parametrize("broken", ["_write", "environment"])
 def test_a_start_that_fails_leaves_no_folder(engine, tmp_path, monkeypatch, broken):
-    def fails(*_):
+    def fails(*_, **__):
         raise OSError("no space left")
 
     monkeypatch.setattr(engine if broken == "_write" else vllm, broken, fails)

@@ -125,6 +125,7 @@ def above_line(length: dict[str, float], accuracy: dict[str, float]) -> float:
 
 
 def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
-    """The norm of the difference of two models' weights."""
+    """The norm of the difference of two models' weights, of those that have one shape in both."""
     theirs = dict(other.named_parameters())
-    return sum(float((p.detach() - theirs[n].detach()).square().sum()) for n, p in one.named_parameters()) ** 0.5
+    pairs = [(p.detach(), theirs[n].detach()) for n, p in one.named_parameters() if n in theirs]
+    return sum(float((a - b).square().sum()) for a, b in pairs if a.shape == b.shape) ** 0.5
