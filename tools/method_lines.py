@@ -179,7 +179,8 @@ def lines_table(lines: list[Lines]) -> str:
     listing = table(
         rows, "recipe", "method", "brought along", "other files of its folder", "says why"
     )
-    return f"{head}\n\n<details markdown="1"><summary>The {len(long)} long ones</summary>\n\n{listing}\n\n</details>"
+    fold = f'<details markdown="1"><summary>The {len(long)} long ones</summary>'
+    return f"{head}\n\n{fold}\n\n{listing}\n\n</details>"
 
 
 def main() -> None:
