@@ -127,10 +127,8 @@ def test_the_catalogue_counts_them(monkeypatch):
     monkeypatch.setattr(catalogue, "all_entries", lambda: TEXTS)
     page = pages.catalogue_page()
     assert "## surveys (7 of 7 built)" in page
-    assert (
-        "| [survey-irl](docs/surveys/survey-irl.md) | Inverse RL meets LLM post-training | nothing: a text about methods, to be read |  | survey | built |"
-        in page
-    )
+    needs = "nothing: a text about methods, to be read"
+    assert f"(docs/surveys/survey-irl.md) | Inverse RL meets LLM post-training | {needs} |  | survey | built |" in page
 
 
 # ---- needs
