@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal
 
 from palaestra.declared import declare
@@ -142,9 +143,10 @@ class PageSearch(Search):
 
     def _page_with_answer(self, state: PageState) -> str:
         """The passage to be opened next, by its name; "" = none need be, or has the answer."""
-        texts = {i: normalise_text(text) for page in self.index.pages.values() for i, text in page}
         right = right_answers(state.task)
-        has = {i for i, text in texts.items() if any(contains_term(a, text) for a in right)}
+        has = {
+            i for i, text in self._plain_texts.items() if any(contains_term(a, text) for a in right)
+        }
         hit_names = [i for ids in state.found for i in ids]
         if not hit_names or has & set(hit_names):
             return ""
@@ -152,6 +154,11 @@ class PageSearch(Search):
         known = [i for i in hit_names if not gold or {i, document_of(i)} & gold]
         of_pages = (i for n in known for i, _ in self.index.pages[document_of(n)])
         return next((i for i in of_pages if i in has), "")
+
+    @cached_property
+    def _plain_texts(self) -> dict[str, str]:
+        """The text of every passage, normalised once and not at each step of an oracle."""
+        return {i: normalise_text(text) for page in self.index.pages.values() for i, text in page}
 
     def line_of(self, hit: Hit) -> str:
         name, _, _ = hit
