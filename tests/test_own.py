@@ -87,7 +87,7 @@ def train_on_own(entry, folder, off=False):
     rows = rows_of(needs, given)
     if needs.columns and "task" not in settings:
         settings["data"] = str(write_rows(folder / "rows.jsonl", rows))
-    if replies := words.pop("taught", None):
+    if replies := words.pop("taught_replies", None):
         instruction = getattr(catalogue.find(entry.id).build(), "instruction", "")
         settings["model"] = taught(replies, rows, instruction, folder)
     for place in needs.places:

@@ -83,7 +83,7 @@ CARD = pl.Card(
         shows="reward",
         off={"parts": ("format",)},  # of a reply without the form, that is right in type and point
         own={
-            "taught": ("<answer>[{'action': 'click', 'coordinate': [20, 40]}]</answer>",),
+            "taught_replies": ("<answer>[{'action': 'click', 'coordinate': [20, 40]}]</answer>",),
             "items": 4,
             "choice": "first",
             "schedule.prompts": 2,

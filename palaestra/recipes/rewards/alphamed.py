@@ -64,7 +64,7 @@ CARD = pl.Card(
         shows="reward",
         never_off="The right letter is the whole reward, and policies that never give it make it 0.",
         own={
-            "taught": ("So it is. \\boxed{B}",),
+            "taught_replies": ("So it is. \\boxed{B}",),
             "schedule.prompts": 8,
             "collect.links.0.n": 2,
         },

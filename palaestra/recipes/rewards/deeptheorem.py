@@ -70,7 +70,7 @@ CARD = pl.Card(
         shows="reward",
         never_off="The right label is the whole reward, and policies that never give it make it 0.",
         own={
-            "taught": ("So it is. <answer>\\boxed{disproved}</answer>",),
+            "taught_replies": ("So it is. <answer>\\boxed{disproved}</answer>",),
             "schedule.prompts": 4,
             "collect.links.0.n": 2,
             "max_tokens": 64,

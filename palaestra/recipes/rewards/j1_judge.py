@@ -49,7 +49,7 @@ CARD = pl.Card(
         shows="correct",
         never_off="Verdicts are the whole reward; without one that is right it is 0.",
         own={
-            "taught": ("Both name it.\n= A",),
+            "taught_replies": ("Both name it.\n= A",),
             "collect.links.0.n": 2,
             "schedule.prompts": 4,
         },

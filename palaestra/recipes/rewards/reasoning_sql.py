@@ -71,7 +71,7 @@ CARD = pl.Card(
             "collect.links.1.reward.reward.paper": False,
         },
         own={
-            "taught": ("<reasoning>all</reasoning><answer>SELECT name FROM city</answer>",),
+            "taught_replies": ("<reasoning>all</reasoning><answer>SELECT name FROM city</answer>",),
             "schedule.prompts": 2,
             "collect.links.0.n": 2,
             "max_tokens": 96,

@@ -58,7 +58,7 @@ CARD = pl.Card(
         shows="part/table",
         off={"mode": "ex"},  # a table that is nearly right is worth nothing
         own={
-            "taught": ("<think>all</think><answer>SELECT 1, 2</answer>",),
+            "taught_replies": ("<think>all</think><answer>SELECT 1, 2</answer>",),
             "schedule.prompts": 2,
             "n": 2,
             "max_tokens": 96,

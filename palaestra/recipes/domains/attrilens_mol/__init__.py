@@ -98,7 +98,7 @@ CARD = pl.Card(
         shows="guided",
         off={"count": False, "rationality": False},
         own={
-            "taught": (
+            "taught_replies": (
                 "<name>MolWt: improve, TPSA: not improve, MolLogP: improve</name> <answer>1</answer>",
                 "<name>MolWt: improve</name> <answer>1</answer>",
             ),
