@@ -197,10 +197,13 @@ def settings_for(runnable: Runnable, settings: Settings) -> Settings:
 
 def world_for(settings: Settings) -> str:
     """Where the method's card asks questions; "" = nowhere, or the run names tools or an agent in
-    the place of an interpreter, or tools where the card says that these do.
+    the place of an interpreter, or tools in place of a search where the card asks for tools.
     """
+    from palaestra.run.benches import SEARCHES
+
     card = card_of(settings.recipe)
-    theirs = card.world.startswith(INTERPRETER) or any(x.kind == "tools" for x in card.needs.places)
+    searches = card.world in SEARCHES and any(x.kind == "tools" for x in card.needs.places)
+    theirs = card.world.startswith(INTERPRETER) or searches
     return "" if theirs and (settings.tools or settings.agent) else card.world
 
 
