@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,22 @@ from palaestra.run.setup import given_arguments, settings_for
 from palaestra.run.study import Study, holds_out, study_of
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings, Use, setting_names
+from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import SUMMARY, read_summary
+from palaestra.studies.checks import CHECKS
 from palaestra.studies.page import PAGE, REPORT, write_study
 from palaestra.studies.report import StudyReport, StudyTable
+from palaestra.studies.statements import plain_statements
 from palaestra.studies.training import PROBLEM, run_of
 from palaestra.suggest import suggestion_or_all
 
 FAMILY, ALL = "analysis", "all"
+PROBES, STATEMENTS = "sawmil", "statements.jsonl"  # the check-up's probes, and what they read
 
 
 def studies() -> dict[str, Study]:
     """The studies that are built, by name, as they are without arguments."""
-    built = (e.id for e in catalogue.all_entries() if e.family == FAMILY and e.built)
+    built = [e.id for e in catalogue.all_entries() if e.family == FAMILY and e.built] + [*CHECKS]
     made = {name: catalogue.recipe(name) for name in built}
     return {name: x for name, x in made.items() if isinstance(x, Study)}
 
@@ -108,17 +112,32 @@ def check_up(settings: Settings, out: Path, *, talk: bool = True) -> dict[str, P
     `out`, and a page that tells the answer of each. Returns the folders by name.
     """
     wanted = [name for name, study in studies().items() if study.check_up]
-    takes = {name: overrides.arguments(name) for name in wanted}
-    if idle := [k for k in settings.set if not any(k in takes[name] for name in wanted)]:
+    takes = {name: overrides.arguments(name) for name in [*wanted, PROBES]}
+    if idle := [k for k in settings.set if not any(k in x for x in takes.values())]:
         raise UserError(f"no study of the check-up takes {idle[0]!r}")
     folders: dict[str, Path] = {}
     for name in wanted:
         own = {k: x for k, x in settings.set.items() if k in takes[name]}
         folders[name] = make_study(replace(settings, recipe=name, set=own), out / name, talk=talk)
+    if settings.set.get("probes", True):
+        folders[PROBES] = make_study(probing(settings, out, takes[PROBES]), out / PROBES, talk=talk)
     write_study(
         out, summarise({n: read_report(f) for n, f in folders.items()}, settings, out, folders)
     )
     return folders
+
+
+def probing(settings: Settings, out: Path, takes: Collection[str]) -> Settings:
+    """Of the check-up's probes: statements that come with the package, which are written into its folder."""
+    file = out / STATEMENTS
+    if not file.is_file():
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomic(file, "".join(json.dumps(row) + "\n" for row in plain_statements()))
+    nothing: dict[str, Any] = {
+        n: "" for n in (*setting_names(Use.PROBLEM), "tools") if isinstance(getattr(settings, n), str)
+    }
+    own = {"penalty": 1.0} | {k: x for k, x in settings.set.items() if k in takes}
+    return replace(settings, **nothing, recipe=PROBES, set=own, **{"data": str(file)})
 
 
 def summarise(
