@@ -36,6 +36,7 @@ states and the same luck in each attempt:
     none    one attempt
     guide   with the reporter
     verdict the reporter judges, and its lines are not told
+    shuffled  the reporter judges, and the lines that are told were of another task
     random  without; the same numbers of attempts, each in another task
     oracle  the world's own test judges, and the reporter's lines are told where it says no
 
