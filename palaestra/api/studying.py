@@ -134,7 +134,9 @@ def probing(settings: Settings, out: Path, takes: Collection[str]) -> Settings:
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(file, "".join(json.dumps(row) + "\n" for row in plain_statements()))
     nothing: dict[str, Any] = {
-        n: "" for n in (*setting_names(Use.PROBLEM), "tools") if isinstance(getattr(settings, n), str)
+        n: ""
+        for n in (*setting_names(Use.PROBLEM), "tools")
+        if isinstance(getattr(settings, n), str)
     }
     own = {"penalty": 1.0} | {k: x for k, x in settings.set.items() if k in takes}
     return replace(settings, **nothing, recipe=PROBES, set=own, **{"data": str(file)})

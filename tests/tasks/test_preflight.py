@@ -62,7 +62,11 @@ def permuted(values, i):
 def choices(n):
     """Questions whose answers are told by no rule."""
     return [
-        {"prompt": f"Which is case {i}?", "options": permuted([f"kind {i:02}", f"sort {i + 1:02}", f"form {i + 2:02}"], i), "answer": f"kind {i:02}"}
+        {
+            "prompt": f"Which is case {i}?",
+            "options": permuted([f"kind {i:02}", f"sort {i + 1:02}", f"form {i + 2:02}"], i),
+            "answer": f"kind {i:02}",
+        }
         for i in range(n)
     ]
 

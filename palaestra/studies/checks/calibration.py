@@ -110,7 +110,9 @@ class Calibration:
         task = lambda x: tuple(ctx.bench.tasks.task("test", x["problem"]).prompt)
         written = [WrittenText(x["texts"][0], task(x), x["cut"][0]) for x in items]
         model = ctx.model(MODELS[name])
-        return [float(np.exp(np.sum(x))) for x in score_pairs(model, spell_texts(model, written)[0])]
+        return [
+            float(np.exp(np.sum(x))) for x in score_pairs(model, spell_texts(model, written)[0])
+        ]
 
     def report(
         self,

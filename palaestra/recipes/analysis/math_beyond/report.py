@@ -60,7 +60,9 @@ def tell_guess(possible: int, n: int) -> list[str]:
     if not possible:
         return []
     once, within = (pl.studies.guessed(possible, k) for k in (1, n))
-    trap = " So these problems say little of what is solved within that many." if within > 0.5 else ""
+    trap = (
+        " So these problems say little of what is solved within that many." if within > 0.5 else ""
+    )
     return [
         f"Who guesses among {possible} answers is right {once:.1%} of the time, and within {n} guesses solves "
         f"{within:.1%} of the problems.{trap}"
