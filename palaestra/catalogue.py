@@ -22,7 +22,6 @@ from typing import Any
 
 from palaestra.card import Card
 from palaestra.errors import UserError
-from palaestra.studies.checks import CHECKS
 from palaestra.plugins import Plugin, plugins
 from palaestra.plugins import find as find_plugin
 from palaestra.suggest import METHODS_ELSEWHERE, from_elsewhere, suggestion
@@ -30,7 +29,11 @@ from palaestra.tasks.user_code import module_of, path_of
 from palaestra.values import YAML
 
 PLUGINS = "plugins"  # the family of what other packages add
-CHECK = "checks"  # that of studies which are no rows of the literature
+CHECK = "checks"  # that of the check-up's studies which are no rows of the literature
+# their modules by name
+CHECKS: Mapping[str, str] = {
+    n: f"palaestra.studies.checks.{n}" for n in ("calibration", "forgetting")
+}
 # families that are no rows of the literature: base methods, and losses by the names people type
 BASE, LOSSES = "base", "losses"
 # anything else that runs is a program

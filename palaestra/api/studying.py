@@ -17,7 +17,6 @@ from palaestra.settings import overrides
 from palaestra.settings.fields import Settings, Use, setting_names
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import SUMMARY, read_summary
-from palaestra.studies.checks import CHECKS
 from palaestra.studies.page import PAGE, REPORT, write_study
 from palaestra.studies.report import StudyReport, StudyTable
 from palaestra.studies.statements import plain_statements
@@ -30,7 +29,9 @@ PROBES, STATEMENTS = "sawmil", "statements.jsonl"  # the check-up's probes, and 
 
 def studies() -> dict[str, Study]:
     """The studies that are built, by name, as they are without arguments."""
-    built = [e.id for e in catalogue.all_entries() if e.family == FAMILY and e.built] + [*CHECKS]
+    built = [e.id for e in catalogue.all_entries() if e.family == FAMILY and e.built] + [
+        *catalogue.CHECKS
+    ]
     made = {name: catalogue.recipe(name) for name in built}
     return {name: x for name, x in made.items() if isinstance(x, Study)}
 

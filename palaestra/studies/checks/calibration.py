@@ -175,8 +175,12 @@ def tell(
 ) -> list[str]:
     """The findings as sentences, the answer first."""
     way = (
-        "overconfident" if gap.low > 0 else "underconfident" if gap.high < 0 else "as often right as it is sure, as far as is seen,"
-    )  # fmt: skip
+        "overconfident"
+        if gap.low > 0
+        else "underconfident"
+        if gap.high < 0
+        else "as often right as it is sure, as far as is seen,"
+    )
     change = (
         "calibrated worse than its start" if more.low > 0
         else "calibrated better than its start" if more.high < 0

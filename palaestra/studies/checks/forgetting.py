@@ -34,7 +34,7 @@ from palaestra.stats import (
     paired_share_difference,
     proportion,
 )
-from palaestra.studies.items import Item, answers, right_shares
+from palaestra.studies.items import answers, right_shares
 from palaestra.studies.models import bring_models, on_problem
 from palaestra.studies.page import publish
 from palaestra.studies.power import least_difference, least_shift
