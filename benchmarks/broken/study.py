@@ -23,6 +23,7 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.agents import tool_star, torl, zerotir
+from palaestra.run.benches import bench_by_name
 from palaestra.store.checkpoint import write_atomic
 
 HERE = Path(__file__).parent
@@ -59,10 +60,10 @@ def never_calls(form: str) -> dict[str, Any]:
 
 def shown_calls(n: int, seed: int) -> list[dict[str, Any]]:
     """Conversations: half of the sums with a call, half with the answer alone."""
-    tasks, _ = pl.run.bench_by_name(TASK)
+    bench, _ = bench_by_name(TASK)
     rng, rows = np.random.default_rng(70_000 + seed), list[dict[str, Any]]()
     for i in range(n):
-        task = tasks.tasks.task("train", 100_000 * (1 + seed) + i)
+        task = bench.tasks.task("train", 100_000 * (1 + seed) + i)
         asked, answer = task.prompt[0].content, f"= {task.answer}"
         talk = [{"role": "user", "content": asked}]
         if rng.random() < 0.5:
