@@ -428,6 +428,7 @@ def bench_of(
     data where no reward is named.
     """
     from palaestra.run import benches, rooms, several
+    from palaestra.worlds.outage import parse_outage
     from palaestra.worlds.tools import WithTools
 
     check_problem_settings(settings)
@@ -467,7 +468,14 @@ def bench_of(
         bench = benches.add_interpreter(bench, settings)
     elif settings.tools and room not in rooms.TAKES_TOOLS:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
-        bench = benches.add_tools(bench, WithTools(settings.tools, *limits), judged=judged)
+        outage = parse_outage(settings.break_tool) if settings.break_tool else None
+        with_tools = WithTools(settings.tools, *limits, outage)
+        bench = benches.add_tools(bench, with_tools, judged=judged)
+    if settings.break_tool and not isinstance(bench.world, WithTools):
+        raise UserError(
+            "--break-tool lets a tool of --tools fail, and this run calls none; a search or programs in "
+            'the reply take it in brackets, e.g. --env "search(fails=0.3,fails_from=10)"'
+        )
     return (
         replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench
     ), players
