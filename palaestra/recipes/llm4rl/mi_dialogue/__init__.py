@@ -32,7 +32,10 @@ round of adaptation (`episodes` dialogues, one inner step), and after_0, after_1
     hierarchy       master and options, PPO
     meta alone      one flat policy, MAML
     guide           master and options, MAML
+    shuffled        the same agent after as many dialogues with another kind of client than it is tested with
     language model  who is `asked` chooses every act, where acts have words
+    other turns     the acts that it chose, in another order
+    oracle          acts that work, by what nobody else sees: for simulators with `best_acts(state)`, as the default's
 
 Where they have, and with `asked`, the model also writes one dialogue for each held-out kind
 (dialogues.jsonl): an utterance for each chosen act, kept if the model names the same act when it reads it, else
