@@ -89,7 +89,13 @@ def start(folder: Path, form: str, seed: int) -> str:
     else:
         given = {"task": TASK, "env": interpreter(form, worked=0.5)}
     run = pl.train(
-        sft, model="tiny-agent", seed=seed, evaluate=0, out=folder / f"start-{form}", **given, **SHARED
+        sft,
+        model="tiny-agent",
+        seed=seed,
+        evaluate=0,
+        out=folder / f"start-{form}",
+        **given,
+        **SHARED,
     )
     return str(run.summary["artifacts"]["policy"])
 
