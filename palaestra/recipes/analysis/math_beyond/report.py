@@ -62,7 +62,7 @@ def tell_guess(possible: int, n: int) -> list[str]:
     once, within = (pl.studies.guessed(possible, k) for k in (1, n))
     trap = " So these problems say little of what is solved within that many." if within > 0.5 else ""
     return [
-        f"Who guesses among {possible} answers is right {once:.1%} of the time, and within {n} guesses solves "
+        f"Who guesses among {possible} answer{'s' if possible > 1 else ''} is right {once:.1%} of the time, and within {n} guesses solves "
         f"{within:.1%} of the problems.{trap}"
     ]
 
