@@ -22,7 +22,6 @@ from typing import Any
 
 from palaestra.card import Card
 from palaestra.errors import UserError
-from palaestra.studies.checks import CHECKS
 from palaestra.plugins import Plugin, plugins
 from palaestra.plugins import find as find_plugin
 from palaestra.suggest import METHODS_ELSEWHERE, from_elsewhere, suggestion
@@ -31,6 +30,9 @@ from palaestra.values import YAML
 
 PLUGINS = "plugins"  # the family of what other packages add
 CHECK = "checks"  # that of studies which are no rows of the literature
+CHECKS: Mapping[str, str] = {  # their modules by name
+    name: f"palaestra.studies.checks.{name}" for name in ("calibration", "forgetting")
+}
 # families that are no rows of the literature: base methods, and losses by the names people type
 BASE, LOSSES = "base", "losses"
 # anything else that runs is a program

@@ -89,7 +89,10 @@ def cost_table(results: Mapping[str, Any]) -> str:
 
 def conclusions(results: Mapping[str, Any]) -> str:
     """Sentences that follow from the numbers."""
-    whole, run = len(DECLARED["seeds"]) * len(ARMS) + len(DECLARED["control seeds"]), len(results["cells"])
+    whole, run = (
+        len(DECLARED["seeds"]) * len(ARMS) + len(DECLARED["control seeds"]),
+        len(results["cells"]),
+    )
     lines = list[str]()
     if run < whole:
         lines.append(
@@ -126,7 +129,8 @@ def draw(results: Mapping[str, Any]) -> None:
                 axes.plot(values, [-i] * len(values), ".", color=PALETTE[i], alpha=0.35, markersize=4)  # fmt: skip
                 if len(values) > 1:
                     x = mean_interval(values)
-                    axes.errorbar(x.mean, -i, xerr=[[x.mean - x.low], [x.high - x.mean]], fmt="o", color=PALETTE[i], markersize=4.5)  # fmt: skip
+                    ends = [[x.mean - x.low], [x.high - x.mean]]
+                    axes.errorbar(x.mean, -i, xerr=ends, fmt="o", color=PALETTE[i], markersize=4.5)
             axes.set_yticks([-i for i in range(len(ARMS))], ARMS)
             axes.set_title(measure, fontsize=9)
             axes.tick_params(labelsize=7)

@@ -86,7 +86,12 @@ def arms_table(results: Mapping[str, Any]) -> str:
             arm, each[0] + verdict[0], each[1] + verdict[1], f"{now} of {hard}, start again {before}",
             f"**{read_of(one[arm], many[arm])}**" if arm in ARMS else "a baseline",
         ))  # fmt: skip
-    return table(rows, "recipe", "pass@1 less the start", f"pass@{N} less the start", "never solved by the start, solved now", "reading")  # fmt: skip
+    head = (
+        "pass@1 less the start",
+        f"pass@{N} less the start",
+        "never solved by the start, solved now",
+    )
+    return table(rows, "recipe", *head, "reading")
 
 
 def tasks_table(results: Mapping[str, Any]) -> str:
@@ -122,7 +127,8 @@ def conclusions(results: Mapping[str, Any]) -> str:
     cold = [mean_interval(g) for k in KS if (g := gains(results, COLD, k))]
     if cold:
         lines.append(
-            f"- **Without training**, a temperature of {DECLARED['cold']:g} moves pass@1 by {written(cold[0], '+')} and pass@{N} by {written(cold[1], '+')}."
+            f"- **Without training**, a temperature of {DECLARED['cold']:g} moves pass@1 by {written(cold[0], '+')} and "
+            f"pass@{N} by {written(cold[1], '+')}."
         )
     return "\n".join(lines)
 

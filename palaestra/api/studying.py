@@ -17,7 +17,6 @@ from palaestra.settings import overrides
 from palaestra.settings.fields import Settings, Use, setting_names
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import SUMMARY, read_summary
-from palaestra.studies.checks import CHECKS
 from palaestra.studies.glance import charts_of, glance
 from palaestra.studies.page import PAGE, REPORT, write_study
 from palaestra.studies.report import StudyReport, StudyTable
@@ -31,7 +30,9 @@ PROBES, STATEMENTS = "sawmil", "statements.jsonl"  # the check-up's probes, and 
 
 def studies() -> dict[str, Study]:
     """The studies that are built, by name, as they are without arguments."""
-    built = [e.id for e in catalogue.all_entries() if e.family == FAMILY and e.built] + [*CHECKS]
+    built = [e.id for e in catalogue.all_entries() if e.family == FAMILY and e.built] + [
+        *catalogue.CHECKS
+    ]
     made = {name: catalogue.recipe(name) for name in built}
     return {name: x for name, x in made.items() if isinstance(x, Study)}
 
@@ -118,7 +119,9 @@ def check_up(settings: Settings, out: Path, *, talk: bool = True) -> dict[str, P
     takes[ALL] = {"probes"}  # whether there are any
     if idle := [k for k in settings.set if not any(k in x for x in takes.values())]:
         raise UserError(f"no study of the check-up takes {idle[0]!r}")
-    if not (settings.set.get("base") or settings.model != Settings.model or named_problem(settings)):
+    if not (
+        settings.set.get("base") or settings.model != Settings.model or named_problem(settings)
+    ):
         settings = train_embedded(settings, out, talk=talk)
     folders: dict[str, Path] = {}
     for name in wanted:
@@ -156,7 +159,9 @@ def probing(settings: Settings, out: Path, takes: Collection[str]) -> Settings:
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(file, "".join(json.dumps(row) + "\n" for row in plain_statements()))
     nothing: dict[str, Any] = {
-        n: "" for n in (*setting_names(Use.PROBLEM), "tools") if isinstance(getattr(settings, n), str)
+        n: ""
+        for n in (*setting_names(Use.PROBLEM), "tools")
+        if isinstance(getattr(settings, n), str)
     }
     own = {"penalty": 1.0} | {k: x for k, x in settings.set.items() if k in takes}
     return replace(settings, **nothing | {"data": str(file)}, recipe=PROBES, set=own)

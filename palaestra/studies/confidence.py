@@ -54,9 +54,9 @@ def error_interval(
     ]
     ideal = [calibration_error(c_N, rng.random(n) < c_N) for _ in range(DRAWS)]
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return Interval(
-        mean=calibration_error(c_N, r_N), low=float(low), high=float(high), n=n
-    ), float(np.mean(ideal))
+    return Interval(mean=calibration_error(c_N, r_N), low=float(low), high=float(high), n=n), float(
+        np.mean(ideal)
+    )
 
 
 def error_difference(

@@ -8,11 +8,11 @@ import palaestra as pl
 import pytest
 from palaestra.api import studying
 from palaestra.api.studying import studies
+from palaestra.catalogue import CHECKS
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.settings.fields import Settings
 from palaestra.studies import items as module
-from palaestra.studies.checks import CHECKS
 from palaestra.studies.glance import verdict
 
 ASK = ["study", "math-beyond", "--model", "tiny", "--base", "tiny-agent", "--task", "add", "problems=5", "samples=3"]
@@ -150,12 +150,13 @@ def test_a_check_up_without_a_model_trains_the_built_in_one_first(tmp_path, monk
 
     monkeypatch.setattr(studying, "train_embedded", trained)
     monkeypatch.setattr(studying, "make_study", lambda settings, out, talk: asked.append(settings.recipe) or out)
-    monkeypatch.setattr(studying, "read_report", lambda folder: {"protocol": {}, "findings": ["x"], "question": "?", "tables": [], "charts": [], "numbers": {}})  # fmt: skip
+    report = {"findings": ["x"], "question": "?", "protocol": {}, "numbers": {}, "tables": [], "charts": []}
+    monkeypatch.setattr(studying, "read_report", lambda folder: report)
     studying.check_up(Settings(recipe="grpo", set={"probes": False}), tmp_path, talk=False)
-    assert asked[0][0] == "grpo" and asked[1:] == ["math-beyond", "rlhf-diversity", "calibration", "forgetting"]
+    assert asked[0][0] == "grpo" and {*asked[1:]} == {"math-beyond", "rlhf-diversity", "calibration", "forgetting"}
     asked.clear()
     studying.check_up(Settings(recipe="grpo", task="add", set={"base": "tiny"}), tmp_path, talk=False)
-    assert asked[0] == "math-beyond" and asked[-1] == "sawmil"
+    assert "math-beyond" in asked and asked[-1] == "sawmil" and len(asked) == 5, "and nothing is trained"
 
 
 def test_the_page_names_all_studies():

@@ -63,7 +63,7 @@ def test_a_model_that_is_sure_and_wrong_is_seen():
 
 
 def test_the_most_frequent_answer_votes():
-    """"= 4" three times of five, as a last line in any case; of equally frequent ones the first."""
+    """ "= 4" three times of five, as a last line in any case; of equally frequent ones the first."""
     item = {"texts": ["2+2=4\n= 4", "= 4", "= 5", " = 4 ", "= 6"], "right": [True, True, False, True, False]}
     assert voted(item) == (0.6, 1.0)
     assert voted({"texts": ["a", "b"], "right": [False, True]}) == (0.5, 0.0)

@@ -34,7 +34,7 @@ from palaestra.stats import (
     paired_share_difference,
     proportion,
 )
-from palaestra.studies.items import Item, answers, right_shares
+from palaestra.studies.items import answers, right_shares
 from palaestra.studies.models import bring_models, on_problem
 from palaestra.studies.page import publish
 from palaestra.studies.power import least_difference, least_shift
@@ -178,7 +178,9 @@ def questions_of(ctx: Any, most: int) -> list[OtherQuestion]:
         if t.answer is not None and str(t.answer).strip()
     ]
     if len(kept) < 2:
-        raise UserError("elsewhere: no two of its problems have an answer whose likelihood can be read")
+        raise UserError(
+            "elsewhere: no two of its problems have an answer whose likelihood can be read"
+        )
     return kept
 
 
@@ -234,7 +236,9 @@ def tell(
             f"before {tell_interval(start)}, {signed(lost)}; chance is {chance:.1%}.{unknown}"
         )
     if isinstance(accuracy := numbers.get("accuracy"), Interval):
-        lines.insert(0, f"On {where} one sampled answer is right {signed(accuracy)} more often than before.")
+        lines.insert(
+            0, f"On {where} one sampled answer is right {signed(accuracy)} more often than before."
+        )
     return lines
 
 
@@ -262,7 +266,16 @@ def tables(
             *(f"{np.mean(x):.1%}" if x else "" for x in picks),
             tell_interval(paired_share_difference(*picks), signed=True) if asked else "",
         ))  # fmt: skip
-    columns = ("", "questions", "nats, start", "model", "change", "chosen, start", "model", "change")
+    columns = (
+        "",
+        "questions",
+        "nats, start",
+        "model",
+        "change",
+        "chosen, start",
+        "model",
+        "change",
+    )
     made = [
         StudyTable(
             "Right answers elsewhere", columns, rows,

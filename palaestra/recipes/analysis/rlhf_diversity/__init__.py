@@ -62,7 +62,13 @@ CARD = pl.Card(
         models=(pl.studies.BASE,),
         shows="moved",
         off={"base": "policy"},
-        own={"base": "tiny-agent", "problems": 2, "samples": 3, "temperatures": "[0.5]", "best_of": 2},
+        own={
+            "base": "tiny-agent",
+            "problems": 2,
+            "samples": 3,
+            "temperatures": "[0.5]",
+            "best_of": 2,
+        },
     ),
     use="It tells what training cost in variety; where one answer is right and nothing else can be said, less "
     "variety is no loss.",
