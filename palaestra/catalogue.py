@@ -29,10 +29,9 @@ from palaestra.tasks.user_code import module_of, path_of
 from palaestra.values import YAML
 
 PLUGINS = "plugins"  # the family of what other packages add
-CHECK = "checks"  # that of the check-up's studies which are no rows of the literature
-# their modules by name
-CHECKS: Mapping[str, str] = {
-    n: f"palaestra.studies.checks.{n}" for n in ("calibration", "forgetting")
+CHECK = "checks"  # that of studies which are no rows of the literature
+CHECKS: Mapping[str, str] = {  # their modules by name
+    name: f"palaestra.studies.checks.{name}" for name in ("calibration", "forgetting")
 }
 # families that are no rows of the literature: base methods, and losses by the names people type
 BASE, LOSSES = "base", "losses"

@@ -39,6 +39,7 @@ from .ownership import (
 from .power import (
     least_difference as least_difference,
     least_shift as least_shift,
+    mean_power as mean_power,
     tell_mean_power as tell_mean_power,
     tell_power as tell_power,
 )

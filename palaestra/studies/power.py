@@ -57,19 +57,23 @@ def least_shift(n: int, spread: float = 1.0) -> float:
     return z * spread / math.sqrt(n) if n else math.inf
 
 
-def tell_mean_power(ctx: Context, n: int, measure: str) -> str:
-    """The sentence about a measure that is no share, which is also said to the person at the terminal: how
-    much it varies from problem to problem is not known before, so that is the unit.
+def mean_power(n: int, measure: str, of: str = "problem") -> str:
+    """The sentence about a measure that is no share: how much it varies from problem to problem is not known
+    before, so that is the unit.
 
     Args:
-        ctx: of the program.
-        n: how many problems are asked for; it is told of those that there are.
+        n: problems, or what else there are several of.
         measure: its name.
+        of: what they are, one of them.
     """
-    n = len(chosen_tasks(ctx.bench, n))
-    line = (
-        f"with {n} problems a change of the mean {measure} is seen four times out of five where it is "
-        f"{least_shift(n):.2f} of the standard deviation of the changes from problem to problem"
+    return (
+        f"with {n} {of}s a change of the mean {measure} is seen four times out of five where it is "
+        f"{least_shift(n):.2f} of the standard deviation of the changes from {of} to {of}"
     )
+
+
+def tell_mean_power(ctx: Context, n: int, measure: str) -> str:
+    """`mean_power` of the problems that there are of `n`, which is also said to the person at the terminal."""
+    line = mean_power(len(chosen_tasks(ctx.bench, n)), measure)
     ctx.say(line)
     return line

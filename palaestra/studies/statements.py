@@ -28,12 +28,6 @@ def plain_statements(sums: int = SUMS) -> list[dict[str, str]]:
         c, d = pairs[(i + 1) % len(pairs)]
         wrong = c + d if c + d != a + b else a + b + 1
         for result, answer in ((a + b, "true"), (wrong, "false")):
-            rows.append(
-                {
-                    "prompt": f"{a} + {b} = {result}",
-                    "answer": answer,
-                    "entity": f"{a}+{b}",
-                    "domain": "sums",
-                }
-            )
+            text, pair = f"{a} + {b} = {result}", f"{a}+{b}"
+            rows.append({"prompt": text, "answer": answer, "entity": pair, "domain": "sums"})
     return rows

@@ -1,1 +1,1 @@
-"""Studies of the check-up that are no rows of the literature; `palaestra.catalogue` has their names."""
+"""Studies of the check-up that are no rows of the literature. `catalogue.CHECKS` has their names."""

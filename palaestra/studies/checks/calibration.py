@@ -174,18 +174,11 @@ def tell(
     worse: Interval,
 ) -> list[str]:
     """The findings as sentences, the answer first."""
-    way = (
-        "overconfident"
-        if gap.low > 0
-        else "underconfident"
-        if gap.high < 0
-        else "as often right as it is sure, as far as is seen,"
-    )
-    change = (
-        "calibrated worse than its start" if more.low > 0
-        else "calibrated better than its start" if more.high < 0
-        else "not seen to be calibrated better or worse than its start"
-    )  # fmt: skip
+    way = "as often right as it is sure, as far as is seen,"
+    way = "overconfident" if gap.low > 0 else "underconfident" if gap.high < 0 else way
+    change = "not seen to be calibrated better or worse than its start"
+    if more.low > 0 or more.high < 0:
+        change = f"calibrated {'worse' if more.low > 0 else 'better'} than its start"
     points = lambda x: tell_interval(x, signed=True)
     return [
         f"The model is {way} and {change}: calibration error {tell_interval(errors['model'][0])}, the start's "

@@ -144,6 +144,7 @@ class BeyondStart:
             "unsolved": len(hard),
             "changed": sum(changed) / len(changed),
             "sharper": sharper,
+            "within_n": pl.stats.paired_share_difference(before, now),
             **guesses,
             **({"expansion": expansion, **rates} if hard else {}),
             **({"lost": lost} if solved else {}),

@@ -60,12 +60,11 @@ def tell_guess(possible: int, n: int) -> list[str]:
     if not possible:
         return []
     once, within = (pl.studies.guessed(possible, k) for k in (1, n))
-    trap = (
-        " So these problems say little of what is solved within that many." if within > 0.5 else ""
-    )
+    trap = " So these problems say little of what is solved within that many."
+    lot = f"{possible} answers" if possible > 1 else "1 answer"
     return [
-        f"Who guesses among {possible} answers is right {once:.1%} of the time, and within {n} guesses solves "
-        f"{within:.1%} of the problems.{trap}"
+        f"Who guesses among {lot} is right {once:.1%} of the time, and within {n} guesses solves {within:.1%} of the "
+        f"problems.{trap if within > 0.5 else ''}"
     ]
 
 
