@@ -3,8 +3,8 @@
     python -m benchmarks.broken.study --out benchmarks/broken/results.json
 
 A model of a million weights adds two numbers. Its start was shown a call for half of the sums and the bare answer for the other
-half, so it calls about half of the time, and knows some sums by heart. Each arm trains from such a start; its tool works for eight
-steps, and then stays intact or fails in every call. Cells that the file has are not run again.
+half, so it calls about half of the time, and knows some sums by heart. Each arm trains from such a start; its tool works
+for eight steps, and then stays intact or fails in every call. Cells that the file has are not run again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,13 @@ def start(folder: Path, form: str, seed: int) -> str:
     else:
         given = {"task": TASK, "env": interpreter(form, worked=0.5)}
     run = pl.train(
-        sft, model="tiny-agent", seed=seed, evaluate=0, out=folder / f"start-{form}", **given, **SHARED
+        sft,
+        model="tiny-agent",
+        seed=seed,
+        evaluate=0,
+        out=folder / f"start-{form}",
+        **given,
+        **SHARED,
     )
     return str(run.summary["artifacts"]["policy"])
 
