@@ -3,8 +3,8 @@
     python -m benchmarks.broken.study --out benchmarks/broken/results.json
 
 A model of a million weights adds two numbers. Its start was shown a call for half of the sums and the bare answer for the other
-half, so it calls about half of the time, and knows some sums by heart. Each arm trains from such a start; its tool works for eight
-steps, and then stays intact or fails in every call. Cells that the file has are not run again.
+half, so it calls about half of the time, and knows some sums by heart. Each arm trains from such a start; its tool works
+for eight steps, and then stays intact or fails in every call. Cells that the file has are not run again.
 """
 
 from __future__ import annotations
