@@ -51,9 +51,10 @@ def train(folder: Path, recipe: Any, seed: int) -> str:
 def recipe_of(arm: str, teacher: str) -> Any:
     """A method as it is, with the prompts and steps of the study, and the samples where it samples."""
     schedule = pl.Schedule(prompts=DECLARED["prompts"], steps=DECLARED["steps"])
-    made = pl.recipe(arm, teacher=teacher) if arm == "distil" else pl.recipe(arm)
-    made = pl.vary(made, schedule=schedule)
-    return made if arm == "sft" else pl.override(made, "collect.links.0.n", DECLARED["samples"])
+    n = DECLARED["samples"]
+    own = {"teacher": teacher, "samples": n} if arm == "distil" else {}
+    made = pl.vary(pl.recipe(arm, **own), schedule=schedule)
+    return pl.override(made, "collect.links.0.n", n) if arm in ("dpo", "grpo") else made
 
 
 def look(folder: Path, model: str, seed: int) -> dict[str, Any]:
