@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,24 +123,32 @@ def summary(task: Task, rows: list[dict[str, dict[str, float]]]) -> dict[str, An
         "environment": task.env,
         "steps": task.steps,
         "settings": task.settings | {"copies": task.copies, "units": task.units},
-        "returns": {who: of(who, "return") for who in ("ours", "peer")},
-        "return": {who: mean_interval(of(who, "return")) for who in ("ours", "peer")},
-        "difference": mean_interval(gaps),
+        "returns": {who: of(who, "return") for who in SIDES},
+        "return": {who: mean_interval(of(who, "return")).json() for who in SIDES},
+        "difference": mean_interval(gaps).json(),
         "steps_a_processor_second": {
-            who: float(np.median(of(who, "steps_a_second"))) for who in ("ours", "peer")
+            who: float(np.median(of(who, "steps_a_second"))) for who in SIDES
         },
     }
 
 
+def format_interval(x: Mapping[str, Any]) -> str:
+    """ "-85.2 (-90.1 to -80.3)" """
+    return f"{x['mean']:.4g}" + (
+        f" ({x['low']:.4g} to {x['high']:.4g})" if x["high"] is not None else ""
+    )
+
+
 def show(result: dict[str, Any]) -> str:
     lines = [f"{'mean return of test games':<22}{'palaestra':>26}{'stable-baselines3':>28}"]
-    spell = lambda i: f"{i[1]:.0f} ({i[0]:.0f} to {i[2]:.0f})"
     for name, x in result["tasks"].items():
-        ours, peer = (spell(x["return"][who]) for who in ("ours", "peer"))
-        lines.append(f"{name:<22}{ours:>26}{peer:>28}  difference {spell(x['difference'])}")
+        ours, peer = (format_interval(x["return"][who]) for who in SIDES)
+        lines.append(
+            f"{name:<22}{ours:>26}{peer:>28}  difference {format_interval(x['difference'])}"
+        )
     lines.append("environment steps a processor second")
     for name, x in result["tasks"].items():
-        ours, peer = (x["steps_a_processor_second"][who] for who in ("ours", "peer"))
+        ours, peer = (x["steps_a_processor_second"][who] for who in SIDES)
         lines.append(f"{name:<22}{ours:>26,.0f}{peer:>28,.0f}")
     return "\n".join(lines)
 

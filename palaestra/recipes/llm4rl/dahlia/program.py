@@ -295,9 +295,8 @@ class TaskArms:
         most = lambda i: {"none": 1, "random": counts[i] if counts else 1}.get(
             judge, self.program.attempts
         )
-        none: Sequence[str] = ()
-        lines = lambda i: reports[i] if reports else none
-        work = (self.attempt(i, judge, most(i), lines(i)) for i in range(len(self.rows)))
+        lines: Sequence[Sequence[str]] = reports or [()] * len(self.rows)
+        work = (self.attempt(i, judge, most(i), lines[i]) for i in range(len(self.rows)))
         if getattr(self.program.world, "concurrent", False):
             return list(await asyncio.gather(*work))
         return [await one for one in work]
