@@ -2,7 +2,7 @@
 
     python -m benchmarks.contexts.study --out benchmarks/contexts/results.json
 
-A small model answers questions over a wiki by searching: two searches in training, three in the held-out questions. A context of
+A small model answers questions over a wiki by searching: two searches in training, three when held out. A context of
 `limit` tokens holds one result. Each arm begins with the same start, which was shown episodes with summaries and without them, and
 learns by the same loss until its sampled tokens, summaries among them, are used up. What differs is what becomes of an episode
 that outgrows the limit. Cells that the file has are not run again.
@@ -50,9 +50,7 @@ class ShowEither:
 def recipe_of(arm: str, steps: int = 1000) -> pl.Recipe:
     """SUPO's loss with the context of an arm. Steps are ended by tokens."""
     limit, summaries = CONTEXTS[arm]
-    made = build(
-        limit, summaries, samples=DECLARED["samples"], exam=DECLARED["held out"], **WORDS
-    )
+    made = build(limit, summaries, samples=DECLARED["samples"], exam=DECLARED["held out"], **WORDS)
     return pl.vary(made, schedule=pl.Schedule(prompts=DECLARED["prompts"], steps=steps))
 
 

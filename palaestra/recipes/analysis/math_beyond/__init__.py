@@ -128,9 +128,7 @@ class BeyondStart:
         are the problems that the model was trained on, () = not known; `held` says of the templates.
         """
         n = self.n
-        shares = {
-            name: pl.studies.right_shares(x) for name, x in (("start", again), ("model", after))
-        }
+        shares = {"start": pl.studies.right_shares(again), "model": pl.studies.right_shares(after)}
         before, now = ([float(s > 0) for s in shares[k]] for k in ("start", "model"))
         hard = unsolved(first)
         solved = sorted({*range(len(first))} - {*hard})
