@@ -43,8 +43,8 @@ def run_bare(name: str, limit: float) -> dict[str, Any]:
             words, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             text=True, start_new_session=True,
         )  # fmt: skip
+        code: int | None = None
         try:
-            code: int | None = None
             error = process.communicate(timeout=limit)[1]
             code = process.returncode
         except subprocess.TimeoutExpired:
