@@ -46,7 +46,9 @@ class CountRight:
     async def run(self, ctx: pl.Context) -> pl.Result:
         counts = dict[str, list[int]]()
         for draw in self.draws:
-            items = await pl.studies.answers(ctx, "policy", self.tasks, self.n, draw=draw, temperature=self.temperature)  # fmt: skip
+            items = await pl.studies.answers(
+                ctx, "policy", self.tasks, self.n, draw=draw, temperature=self.temperature
+            )
             counts[draw] = [sum(map(bool, x["right"])) for x in items]
         golds = {"golds": [str(x["gold"]) for x in items]}  # of the last draw: the same in all
         return pl.Result(metrics={**counts, **golds})
@@ -60,7 +62,9 @@ def problem(task: str, seed: int) -> str:
     return name
 
 
-def count_right(folder: Path, model: str, task: str, seed: int, draws: tuple[str, ...], temperature: float = 1.0) -> dict[str, Any]:  # fmt: skip
+def count_right(
+    folder: Path, model: str, task: str, seed: int, draws: tuple[str, ...], temperature: float = 1.0
+) -> dict[str, Any]:
     program = CountRight(DECLARED["problems"], DECLARED["answers"], draws, temperature)
     run = pl.train(
         program, task=problem(task, seed), model=model, seed=seed, evaluate=0, rollouts="none",

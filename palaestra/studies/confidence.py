@@ -15,7 +15,9 @@ BINS = 10
 DRAWS = 1000  # of the bootstrap, and of a model that is as right as it is sure
 
 
-def calibration_error(confidence_N: Sequence[float], right_N: Sequence[float]) -> float:
+def calibration_error(
+    confidence_N: Sequence[float] | np.ndarray, right_N: Sequence[float] | np.ndarray
+) -> float:
     """The expected calibration error,
 
         ECE = sum_m n_m / N |mean(right in m) - mean(confidence in m)|
@@ -69,11 +71,14 @@ def error_difference(
     """
     pair = [(np.asarray(c, np.float64), np.asarray(r, np.float64)) for c, r in (before, after)]
     rng, n = rng_of(key), len(pair[0][0])
-    error = lambda at: [calibration_error(c[at], r[at]) for c, r in pair]
-    drawn = [np.subtract(*error(rng.integers(0, n, n))[::-1]) for _ in range(DRAWS)]
+
+    def difference(at: np.ndarray) -> float:
+        first, last = (calibration_error(c[at], r[at]) for c, r in pair)
+        return last - first
+
+    drawn = [difference(rng.integers(0, n, n)) for _ in range(DRAWS)]
     low, high = np.quantile(drawn, [0.025, 0.975])
-    first, last = error(np.arange(n))
-    return Interval(mean=last - first, low=float(low), high=float(high), n=n)
+    return Interval(mean=difference(np.arange(n)), low=float(low), high=float(high), n=n)
 
 
 def voted(item: Item) -> tuple[float, float]:

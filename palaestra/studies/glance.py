@@ -51,6 +51,7 @@ def verdict(x: Interval, way: int) -> str:
 
 def charts_of(report: Mapping[str, Any]) -> list[StudyChart]:
     """The charts of a report that was read."""
-    return [
-        StudyChart(**{**c, "lines": [StudyLine(**x) for x in c["lines"]]}) for c in report["charts"]
+    charts: list[dict[str, Any]] = [
+        {**c, "lines": [StudyLine(**x) for x in c["lines"]]} for c in report["charts"]
     ]
+    return [StudyChart(**c) for c in charts]

@@ -46,7 +46,7 @@ def test_a_model_that_did_not_change_differs_by_nothing():
     one = ([0.9, 0.4, 0.7], [1, 0, 1])
     x = error_difference(one, one, ("same",))
     assert x.mean == x.low == x.high == 0
-    report = calibration.Calibration().report({"start": one, "model": one})
+    report = calibration.CalibrationStudy().report({"start": one, "model": one})
     assert report.numbers["more_sure"].mean == report.numbers["changed"] == 0
     assert "not seen to be calibrated better or worse" in report.findings[0]
 
@@ -54,11 +54,11 @@ def test_a_model_that_did_not_change_differs_by_nothing():
 def test_a_model_that_is_sure_and_wrong_is_seen():
     sure = ([1.0] * 60, [1.0, 0.0] * 30)
     fair = ([0.5] * 60, [1.0, 0.0] * 30)
-    report = calibration.Calibration().report({"start": fair, "model": sure})
+    report = calibration.CalibrationStudy().report({"start": fair, "model": sure})
     assert report.findings[0].startswith("The model is overconfident and calibrated worse than its start")
     assert report.numbers["ece"].mean == report.numbers["more_ece"].mean == report.numbers["more_sure"].mean == 0.5
     assert report.numbers["more_brier"].mean == 0.25, "(1 - 1/2) / 1 less 1/4"
-    back = calibration.Calibration().report({"start": sure, "model": fair})
+    back = calibration.CalibrationStudy().report({"start": sure, "model": fair})
     assert "calibrated better than its start" in back.findings[0]
 
 

@@ -46,7 +46,7 @@ Counted = tuple[list[float], list[float]]  # confidences, and outcomes
 
 
 @stage
-class Calibration:
+class CalibrationStudy:
     """The study; see the module. `n` answers to each of `tasks` problems.
 
     Args:
@@ -214,8 +214,8 @@ def build(
     samples: int = 16,
     confidence: Confidence = "samples",
     template: str = "own",
-) -> Calibration:
+) -> CalibrationStudy:
     """`base` is the model before training, "" = what the run of the model began with. `samples` answers to
     each of `problems` problems; `confidence` is the share of equal ones among them, or the
     "probability" of the greedy answer; `template` is the chat template of both."""
-    return Calibration(base, problems, samples, confidence, template)
+    return CalibrationStudy(base, problems, samples, confidence, template)

@@ -262,9 +262,9 @@ def tables(
         picks = [[chosen[m][i] for i in asked] for m in MODELS]
         rows.append((
             name, str(len(those)), *(f"{np.mean(x):.3f}" for x in pair),
-            tell_interval(paired_difference(*pair), share=False, signed=True),
+            tell_interval(paired_difference(pair[0], pair[1]), share=False, signed=True),
             *(f"{np.mean(x):.1%}" if x else "" for x in picks),
-            tell_interval(paired_share_difference(*picks), signed=True) if asked else "",
+            tell_interval(paired_share_difference(picks[0], picks[1]), signed=True) if asked else "",
         ))  # fmt: skip
     columns = (
         "",

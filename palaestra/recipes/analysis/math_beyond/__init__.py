@@ -105,6 +105,15 @@ class BeyondStart:
             ctx, model, self.tasks, self.n, temperature=self.temperature, draw=draw
         )
 
+    def _protocol(self, problems: int) -> dict[str, str]:
+        """How it was asked, and what "never solved" means."""
+        n = self.n
+        return {
+            "problems": f"{problems} of them, {n} answers each at temperature {self.temperature:g}",
+            "draws": "the start twice, the model once with the random numbers of the start's second draw",
+            "never solved": f"0 of {n} right: the chance is below {bound(n):.2%}, with 95% confidence",
+        }
+
     def report(
         self,
         first: Sequence[pl.studies.Item],
@@ -119,9 +128,7 @@ class BeyondStart:
         are the problems that the model was trained on, () = not known; `held` says of the templates.
         """
         n = self.n
-        shares = {
-            name: pl.studies.right_shares(x) for name, x in (("start", again), ("model", after))
-        }
+        shares = {"start": pl.studies.right_shares(again), "model": pl.studies.right_shares(after)}
         before, now = ([float(s > 0) for s in shares[k]] for k in ("start", "model"))
         hard = unsolved(first)
         solved = sorted({*range(len(first))} - {*hard})
@@ -157,13 +164,7 @@ class BeyondStart:
             )
             + tell_guess(possible, n),
             numbers=numbers,
-            protocol={
-                "problems": f"{len(first)} of them, {n} answers each at temperature {self.temperature:g}",
-                "draws": "the start twice, the model once with the random numbers of the start's second draw",
-                "never solved": f"0 of {n} right: the chance is below {bound(n):.2%}, with 95% confidence",
-                "templates": held,
-                "power": power,
-            },
+            protocol={**self._protocol(len(first)), "templates": held, "power": power},
             tables=[
                 right_table(shares, seen, guess.get(1)),
                 *tables_of(again, after, before, now),

@@ -135,29 +135,37 @@ def build(
     body: str = "",
     objects: str = "",
     goal: str = "",
+    wanted: Wanted | Literal["furniture"] = "furniture",
     graph: Graph = "movement",
     wrong: float = 0.0,
     threshold: float = 0.9,
+    arrive: bool = True,
     paid: float = 1.0,
     steps: int = 60_000,
     games: int = 256,
 ) -> FollowMovements:
     """`asked` writes the plan for `goal`; `sim` is FILE.py:NAME or gymnasium:ID, `body` and `objects` say
-    where parts are; `steps` are environment steps of an arm; see `FollowMovements`.
+    where parts are, and without `sim` `wanted` says which built-in one; `steps` are environment steps of an arm; see
+    `FollowMovements`.
     """
     return FollowMovements(
         asked=asked,
-        sim=pl.control.simulator_by_name(sim) if sim else Furniture(),
+        sim=pl.control.simulator_by_name(sim) if sim else built_in(wanted),
         body=body,
         objects=objects,
         goal=goal,
         graph=graph,
         wrong=wrong,
         threshold=threshold,
+        arrive=arrive,
         paid=paid,
         steps=steps,
         games=games,
     )
+
+
+def built_in(wanted: Wanted | Literal["furniture"]) -> pl.control.Simulator:
+    return Furniture() if wanted == "furniture" else Pusher(wanted=wanted)
 
 
 def embedded(
@@ -166,6 +174,7 @@ def embedded(
     graph: Graph = "movement",
     wrong: float = 0.0,
     threshold: float = 0.9,
+    arrive: bool = True,
     paid: float = 1.0,
     steps: int = 60_000,
     games: int = 256,
@@ -173,10 +182,11 @@ def embedded(
     """On furniture, or with another `wanted` on the planar pusher, with the recorded plans unless a model is `asked`."""
     return FollowMovements(
         asked=asked or pl.Scripted(recorded, name="recorded"),
-        sim=Furniture() if wanted == "furniture" else Pusher(wanted=wanted),
+        sim=built_in(wanted),
         graph=graph,
         wrong=wrong,
         threshold=threshold,
+        arrive=arrive,
         paid=paid,
         steps=steps,
         games=games,
