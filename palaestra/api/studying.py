@@ -25,6 +25,7 @@ from palaestra.studies.training import PROBLEM, run_of
 from palaestra.suggest import suggestion_or_all
 
 FAMILY, ALL = "analysis", "all"
+EMBEDDED = {"problems": 64, "samples": 16, "best_of": 2}  # of a check-up that names nothing
 PROBES, STATEMENTS = "sawmil", "statements.jsonl"  # the check-up's probes, and what they read
 
 
@@ -149,7 +150,8 @@ def train_embedded(settings: Settings, out: Path, *, talk: bool = True) -> Setti
             work(stored_run(place), resume=place, talk=talk)
         else:
             work(asked, out=place, talk=talk)
-    return replace(settings, model=str(read_summary(place)["artifacts"]["policy"]))
+    model = str(read_summary(place)["artifacts"]["policy"])
+    return replace(settings, model=model, set={**EMBEDDED, **settings.set})
 
 
 def probing(settings: Settings, out: Path, takes: Collection[str]) -> Settings:
