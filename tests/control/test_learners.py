@@ -107,6 +107,25 @@ def test_a_policy_that_plays_notes_the_log_probability_that_it_is_trained_with(s
     assert float(trained.std(correction=0)) == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.parametrize("sim", [pl.control.Rooms(), Aim()], ids=lambda s: type(s).__name__)
+def test_single_steps_are_the_steps_of_the_trajectories(sim):
+    """One part of everything moves the policy as much either way; of parts each has as many steps, dead ones none."""
+    whole, single = (pl.control.PPO(games=8, epochs=1, minibatches=1, by_step=b) for b in (False, True))
+    policy = whole.start(sim, ("steps",))
+    paths = pl.control.play_games(sim, policy.act, 8, ("steps",))
+    rows, steps = whole.batch_of(policy, paths), single.batch_of(policy, paths)
+    alive = int(rows["trained"].sum())
+    assert steps["trained"].shape == (alive, 1) and steps.n_tokens == steps.n_rows == alive == rows.n_tokens
+    assert steps["advantage"][:, 0].tolist() == rows["advantage"][rows.mask > 0].tolist()
+    moved = []
+    for learner, batch in ((whole, rows), (single, steps)):
+        one = whole.start(sim, ("steps",))
+        learner.update(one, torch.optim.SGD(one.parameters(), 0.1), batch, ("steps",))
+        moved.append(torch.cat([x.flatten() for x in one.parameters()]))
+    assert moved[0].tolist() == pytest.approx(moved[1].tolist(), abs=1e-6)
+    assert not torch.equal(moved[0], torch.cat([x.flatten() for x in policy.parameters()]))
+
+
 def test_a_game_that_the_horizon_cuts_is_worth_what_the_critic_says():
     sim = pl.control.SimpleSpread(horizon=1)
     policy = pl.control.PPO().start(sim, ("cut",))
