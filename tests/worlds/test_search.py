@@ -16,6 +16,7 @@ from palaestra.tasks.procedural import question_task
 from palaestra.toys.wiki import WikiTasks
 from palaestra.types import Act, Completion, Sampling
 from palaestra.worlds.search import EMPTY, NOTHING, SPENT, Search, SearchRules
+from palaestra.worlds.tool_log import ClockTimes
 
 from tests.rows import every
 
@@ -74,7 +75,8 @@ def test_an_episode_and_its_facts():
         "turns": 3, "calls": 2, "malformed": 0, "outcomes": ("found", "found", "answer"),
         "found": (("a", "b"), ("b", "a"), ()), "coverage": (1.0, 1.0, 1.0), "executed": (True, True, True),
         "answered": True, "answer": "mema", "correct": True, "gains": (1.0, 1.0, 0.0),
-        "tool_calls": 2, "tool_malformed": 0, "tool_errors": 0,
+        "tool_calls": 2, "tool_malformed": 0, "tool_errors": 0, "tools_offered": ("search",),
+        "tool_log": ((1, "search", "result"), (2, "search", "result")), "tool_seconds": ClockTimes(each=()),
     }  # fmt: skip
     assert decode(*encode(dict(last.facts))) == last.facts
     one = replace(SMALL, k=1)

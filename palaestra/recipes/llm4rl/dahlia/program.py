@@ -10,7 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.llm4rl.dahlia.roles import JudgeReply, TaskRoles, check_primitives
+from palaestra.recipes.llm4rl.dahlia.roles import (
+    JudgeReply,
+    TaskRoles,
+    WrittenProgram,
+    check_primitives,
+)
 from palaestra.recipes.llm4rl.dahlia.sandboxed import ProgramRun, plain_data, run_judge, run_plan
 from palaestra.recipes.llm4rl.dahlia.tabletop import ManipulationWorld, Tabletop
 
@@ -227,6 +232,12 @@ async def as_coroutine(value: Any) -> Any:
     return value
 
 
+def traced(plan: WrittenProgram, ran: ProgramRun, report: str) -> dict[str, Any]:
+    """What is kept of an attempt."""
+    kept = {"program": plan.code, "helpers": list(plan.helpers), "calls": ran.calls}
+    return {**kept, "error": ran.error, "report": report}
+
+
 class TaskArms:
     """Attempts the tasks of a run."""
 
@@ -324,15 +335,7 @@ class TaskArms:
             done, words = await self._judge(judge, roles, ran, true, before, flip)
             if reports:
                 words = reports[min(attempt, len(reports)) - 1]
-            trace.append(
-                {
-                    "program": plan.code,
-                    "helpers": list(plan.helpers),
-                    "calls": ran.calls,
-                    "error": ran.error,
-                    "report": words,
-                }
-            )
+            trace.append(traced(plan, ran, words))
             if judge in ("reporter", "verdict", "shuffled"):
                 unjudged += done is None
                 verdicts += [] if done is None else [(done, true)]
