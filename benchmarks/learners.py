@@ -52,9 +52,8 @@ class Task:
 
 
 def ppo_on(env: str, steps: int, lr: float = 3e-4, gamma: float = 0.99) -> Task:
-    """8 copies, 10 passes, 32 parts of single steps: of a rollout of 256 steps a copy, or of 8 games."""
-    learner = PPO(lr=lr, gamma=gamma, games=8, epochs=10, minibatches=32, width=64, bootstrap=True)
-    learner = replace(learner, by_step=True)
+    """8 copies, 10 passes in parts of 64 steps: of a rollout of 256 steps a copy, or of 8 games."""
+    learner = PPO(lr=lr, gamma=gamma, games=8, epochs=10, part_steps=64, bootstrap=True)
     settings = {"learning_rate": lr, "gamma": gamma, "gae_lambda": 0.95, "ent_coef": 0.01}
     settings |= {"n_steps": 256, "batch_size": 64, "n_epochs": 10}
     return Task(env, steps, learner, "PPO", settings, copies=8)
