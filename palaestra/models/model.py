@@ -429,11 +429,15 @@ class Model:
     def layers(self) -> list[nn.Module]:
         return layers_of(self.causal)
 
-    @cached_property
+    @property
     def routers(self) -> list[Router]:
         """What chooses experts in its layers, in order; none in a dense model. Raises UserError where
         these choices cannot be replayed.
         """
+        return self._routers
+
+    @cached_property
+    def _routers(self) -> list[Router]:
         return find_routers(self.layers)
 
     @cached_property

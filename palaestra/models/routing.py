@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +33,6 @@ from torch.overrides import TorchFunctionMode
 from palaestra.errors import UserError
 from palaestra.models.routes import NARROW, experts_of
 from palaestra.types import Batch, Row
-
-if TYPE_CHECKING:
-    from palaestra.models.model import Model
 
 # takes the number of a router, its choices [N, K], and in which type they are kept
 Keep: TypeAlias = Callable[[int, Tensor, torch.dtype], None]
@@ -96,6 +93,15 @@ class Router:
             return forward(*args)
 
 
+class HasRouters(Protocol):
+    """A model, as far as its experts go."""
+
+    name: str
+
+    @property
+    def routers(self) -> list[Router]: ...
+
+
 def find_routers(layers: Sequence[nn.Module]) -> list[Router]:
     """The routers of a model's layers, in order; none of a dense model. Raises UserError for one
     whose choices cannot be told from outside.
@@ -141,7 +147,7 @@ def _probe(module: Any, layer: nn.Module) -> Router:
 # ---- while sampling
 
 
-def routers_to_replay(model: Model) -> list[Router]:
+def routers_to_replay(model: HasRouters) -> list[Router]:
     """The routers of a mixture of experts. Raises UserError for a model that has none, or has some that
     cannot be replayed.
     """
@@ -205,7 +211,7 @@ def for_learner(batch: Batch, name: str) -> Batch:
 
 
 @contextmanager
-def replaying(model: Model, given_NLK: Tensor | None) -> Generator[None]:
+def replaying(model: HasRouters, given_NLK: Tensor | None) -> Generator[None]:
     """Within it passes over N tokens take these experts, also where a layer is computed again in the
     backward pass; None = their own.
 
