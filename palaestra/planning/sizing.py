@@ -211,16 +211,16 @@ def answers_at_once(
 
 def first_rank_gb(size: ModelSize, gpus: int, work: Work, assume: Assumptions) -> float:
     """GB that the first rank of Palaestra's learner needs at most, by its code and not by a run: it
-    keeps the whole model in bfloat16 beside its share, and makes a whole copy of that, which is cut
-    layer by layer, each in float32 where weights are trained.
+    keeps the whole model in bfloat16 beside its share, which it cuts from copies of one layer at a time,
+    in float32 where weights are trained.
     """
-    parts = sum(learner_parts(size, gpus, work, assume).values())
+    each = learner_parts(size, gpus, work, assume)
+    parts = sum(each.values())
     if gpus == 1:
         return parts
     whole = BYTES * size.parameters / GB
-    widened = 0.0 if work.lora else WEIGHT * size.layer_parameters
-    cut = (BYTES * size.parameters + widened) / GB
-    return whole + max(cut + assume.context, parts)
+    layer = (BYTES if work.lora else WEIGHT) * size.layer_parameters / GB
+    return whole + max(each["weights"] + layer + assume.context, parts)
 
 
 def least_learner(size: ModelSize, gpu: Gpu, work: Work, assume: Assumptions, most: int) -> int:
@@ -529,7 +529,7 @@ def breaks(
     needed = first_rank_gb(size, gpus, work, assume)
     if needed > room and gpus > 1:
         lines.append(
-            f"Palaestra's learner does not start: its first rank holds the whole model beside a copy that it cuts, "
+            f"Palaestra's learner does not start: its first rank holds the whole model beside its share, "
             f"{needed:.1f} of {room:.1f} GB"
         )
     first, last = sorted(longest, key=lambda k: longest[k])

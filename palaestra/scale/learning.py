@@ -32,14 +32,14 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from palaestra.context import Engine, Learns, Runnable
 from palaestra.errors import Fault, UserError
 from palaestra.method import Recipe
-from palaestra.models.load import Model, frozen_copy, load_heads, trainable_copy
+from palaestra.models.load import Model, load_heads
 from palaestra.models.master import Optimizer
 from palaestra.models.routing import for_learner
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.run.mismatch import compared, gaps
 from palaestra.run.moves import TokenMoves
-from palaestra.scale.sharded import ShardedModel
+from palaestra.scale.sharded import ShardedModel, sharing_copy
 from palaestra.step import learn
 from palaestra.types import Batch, Example, Groups, Key, Metrics, Objective, Outputs, State
 
@@ -145,8 +145,8 @@ class ShardedContext(RunContext):
             if plain.bare:
                 model = self._view(name, plain)
             else:
-                copied = trainable_copy if plain.trainable() else frozen_copy
-                model = ShardedModel(copied(plain) if self.leads else plain, self.mesh)
+                mine = sharing_copy(plain) if self.leads else plain
+                model = ShardedModel(mine, self.mesh, borrowed=self.leads)
             self._sharded[name] = model
         return self._sharded[name]
 

@@ -17,9 +17,11 @@ one process:
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -86,12 +88,27 @@ def fsdp(module: nn.Module) -> FSDPModule:
     return cast(FSDPModule, module)
 
 
-def shard(model: Model, mesh: DeviceMesh) -> TrainingForward:
+def sharing_copy(model: Model) -> Model:
+    """The model as it is, on the same weights: to be cut by `shard` with `borrowed`."""
+    every = (model.module, *model.heads.values())
+    same = {id(p): p for module in every for p in module.parameters()}
+    return replace(
+        model,
+        module=copy.deepcopy(model.module, same),
+        heads={n: copy.deepcopy(h, same) for n, h in model.heads.items()},
+    )
+
+
+def shard(model: Model, mesh: DeviceMesh, borrowed: bool = False) -> TrainingForward:
     """Leaves this rank its slice of a model's weights, in place: parameters keep their names and
     become DTensors. All ranks must hold equal weights.
 
     Trained weights below float32 are kept in float32, gathered in their own precision, and their
     gradients summed in float32: what `MasterWeights` does in one process.
+
+    Args:
+        borrowed: the weights belong to another model too, which keeps them: those of a module are
+            copied just before it is cut, so that no second copy of the whole ever exists.
     """
     if model.has_senses:
         raise UserError(
@@ -109,13 +126,14 @@ def shard(model: Model, mesh: DeviceMesh) -> TrainingForward:
             param_dtype=low.pop(), reduce_dtype=torch.float32, cast_forward_inputs=False
         )
     root = TrainingForward(model)
+    ready = own_wide if borrowed else widen
     for layer in root.layers():
-        widen(layer)
+        ready(layer)
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     for head in root.heads:
-        widen(head)
+        ready(head)
         fully_shard(head, mesh=mesh, reshard_after_forward=False)
-    widen(root)
+    ready(root)
     fully_shard(root, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     for module in root.modules():
         if isinstance(module, FSDPModule):
@@ -129,6 +147,22 @@ def widen(module: nn.Module) -> None:
     for p in module.parameters():
         if p.requires_grad and is_low(p):
             p.data = p.data.to(torch.float32)
+
+
+def own_wide(module: nn.Module) -> None:
+    """Gives a module copies of its weights that are not cut yet, as wide as `widen` makes them; what
+    is one weight under two names stays one.
+    """
+    copies: dict[nn.Parameter, nn.Parameter] = {}
+    for part in module.modules():
+        for name, p in part.named_parameters(recurse=False):
+            if isinstance(p, DTensor):
+                continue
+            if p not in copies:
+                wide = p.requires_grad and is_low(p)
+                values = p.detach().to(torch.float32 if wide else p.dtype, copy=True)
+                copies[p] = nn.Parameter(values, requires_grad=p.requires_grad)
+            setattr(part, name, copies[p])
 
 
 def is_low(p: Tensor) -> bool:
@@ -169,11 +203,20 @@ class ShardedModel:
     order, with the same arguments.
     """
 
-    def __init__(self, model: Model, mesh: DeviceMesh, root: TrainingForward | None = None):
-        """Shards `model`, or takes it as a view of weights that `root` holds already."""
+    def __init__(
+        self,
+        model: Model,
+        mesh: DeviceMesh,
+        root: TrainingForward | None = None,
+        *,
+        borrowed: bool = False,
+    ):
+        """Shards `model`, or takes it as a view of weights that `root` holds already; `borrowed` as of
+        `shard`.
+        """
         self.model, self.mesh = model, mesh
         self.low = any(is_low(p) for p in model.trainable())  # below float32, in files
-        self.root = root or shard(model, mesh)
+        self.root = root or shard(model, mesh, borrowed)
 
     @property
     def ranks(self) -> int:

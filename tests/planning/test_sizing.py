@@ -156,14 +156,22 @@ def test_what_breaks():
 
 
 def test_the_first_rank_holds_the_whole_model():
-    """7e9 weights: 14 GB in bfloat16 beside a copy of 14, of which a layer of 218,750,000 is in float32 before it is cut."""
-    assert sizing.first_rank_gb(EIGHT, 64, ONE, PLAIN) == pytest.approx(14 + 14 + 0.875)
-    assert sizing.first_rank_gb(EIGHT, 64, replace(ONE, lora=8), PLAIN) == pytest.approx(14 + 14)
+    """7e9 weights: 14 GB in bfloat16 beside the share of 64; on 2 ranks a share of its weights is 14 GB, and cutting it takes
+    a layer of 218,750,000 weights in float32, or in bfloat16 where only adapters are trained."""
+    for work in (ONE, replace(ONE, lora=8)):
+        parts = sum(sizing.learner_parts(EIGHT, 64, work, PLAIN).values())
+        assert sizing.first_rank_gb(EIGHT, 64, work, PLAIN) == pytest.approx(14 + parts)
+    still = lambda *given: {"weights": 14.0, "context": 0.0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizing, "learner_parts", still)
+        assert sizing.first_rank_gb(EIGHT, 2, ONE, PLAIN) == pytest.approx(14 + 14 + 0.875)
+        assert sizing.first_rank_gb(EIGHT, 2, replace(ONE, lora=8), PLAIN) == pytest.approx(14 + 14 + 0.4375)
     work = Work(prompts=128, group=16, prompt_tokens=256, answer_tokens=2048, max_tokens=8192)
     lag = lambda name, n: next(w for w in sizing.ways(size_named(name), H100, n, work) if w.name == "separate, lag 1")
     assert "not tried" in lag("7b", 8).here and "too large for its first rank" in lag("70b", 64).here
     starts, _ = sizing.breaks(size_named("70b"), H100, 64, work)
-    needed = 4 * 70.553706496 + 4 * 70.553706496 / 80 + Assumptions().context
+    parts = sizing.learner_parts(size_named("70b"), 64, work, Assumptions())
+    needed = 2 * 70.553706496 + sum(parts.values())
     assert "does not start" in starts and f"{needed:.1f} of 72.0 GB" in starts
 
 
