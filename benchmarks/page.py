@@ -262,6 +262,24 @@ def sandbox_table(results: Sequence[BenchResult]) -> str:
     return table(rows, *head)
 
 
+def episodes_table(results: Sequence[BenchResult]) -> str:
+    head = ["at once", "came back", "lost", "calls", "of them failed", "sampling, s"]
+    head += ["episodes a second", "step, s", "peak memory, MB"]
+    rows = [
+        [
+            *(str(r[k]) for k in ("at_once", "episodes", "faults", "calls")),
+            f"{r['failed']:.0%}",
+            f"{r['sampling_s']:.0f}",
+            f"{r['episodes'] / r['sampling_s']:.1f}",
+            f"{r['step_s']:.0f}",
+            str(r["memory_mb"]),
+        ]
+        for result in results
+        for r in result["runs"]
+    ]
+    return table(rows, *head)
+
+
 def busy_table(results: Sequence[BenchResult]) -> str:
     head = [
         "busy processes beside it",
@@ -350,6 +368,7 @@ TABLES = {
     "company": company_table,
     "memory": memory_table,
     "scaling": scaling_table, "sandbox": sandbox_table, "busy": busy_table,
+    "episodes": episodes_table,
     "checkouts": checkouts_table,
 }  # fmt: skip
 

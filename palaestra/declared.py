@@ -142,6 +142,13 @@ COMMON_FACTS = {
         ("tool_malformed", int, "calls that could not be read"),
         ("tool_errors", int, "calls that gave an error or found nothing"),
         ("tools_used", tuple, "names of the tools of which a call gave no error, each once"),
+        (
+            "tool_log",
+            tuple,
+            'by call: its turn, from 1, the tool ("" = none), and "result", "error" or "malformed"',
+        ),
+        ("tool_seconds", object, "by call, the seconds that it took, by the clock"),
+        ("tools_offered", tuple, "names of the tools that could be called"),
         ("correct", bool, "whether the world counts the episode as solved"),
         ("executed", tuple, "by turn, whether its action could be done"),
         ("answered", bool, "whether the policy came to an answer"),

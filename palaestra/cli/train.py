@@ -190,7 +190,9 @@ def tool_use(used: dict[str, float]) -> str:
     calls = f"{used['calls']:.2f} calls an answer in the last step"
     shares = {"malformed": "could not be read", "errors": "of the others gave an error"}
     shares_text = [f"{used[k]:.0%} {text}" for k, text in shares.items() if k in used]
-    return ", ".join([calls, *shares_text])
+    by_tool = {k.removeprefix("calls/"): x for k, x in used.items() if k.startswith("calls/")}
+    each = ", ".join(f"{name} {x:.2f}" for name, x in by_tool.items())
+    return ", ".join([calls, *shares_text]) + (f"; by tool: {each}" if len(by_tool) > 1 else "")
 
 
 def describe_score(summary: dict[str, Any]) -> str:

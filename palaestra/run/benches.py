@@ -378,6 +378,14 @@ def search_world(settings: Settings, retriever: Retriever) -> Search:
     env = settings.env or SEARCH
     named = parse_alone(env, f"{SEARCH}(k=N,...)")
     given: dict[str, Any] = {"told": True, **named.settings}
+    shuffle = given.pop("shuffle", None)
+    if shuffle is not None:
+        if type(shuffle) is not int or not isinstance(retriever, BM25):
+            raise UserError(
+                f"--env {env}: shuffle is a number that seeds which document takes whose place, and "
+                "needs documents, --docs FOLDER"
+            )
+        retriever = replace(retriever, shuffle=shuffle)
     check_world_settings(env, SEARCHES[named.name], given)
     if SEARCHES[named.name] is PageSearch and not isinstance(retriever, BM25):
         raise UserError(

@@ -466,7 +466,8 @@ def keep_tool_use(recipe: Recipe, ctx: RunContext, state: State, metrics: Metric
     used = {
         k.removeprefix("tools/"): x
         for k, x in metrics.items()
-        if k.startswith("tools/") and math.isfinite(x)
+        # times are of the clock, and turns are in metrics.jsonl
+        if k.startswith("tools/") and k.count("/") < 3 and "seconds" not in k and math.isfinite(x)
     }
     if used:
         state["run"] |= {"tools": used}

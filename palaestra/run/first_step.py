@@ -13,6 +13,7 @@ from palaestra.abilities import ReadsRight, WeighsFact
 from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.types import Group, Metrics
+from palaestra.worlds.tool_log import LOG, OFFERED
 
 # why an answer was cut, and what gives it more room
 CUT: Mapping[str, str] = {
@@ -21,6 +22,10 @@ CUT: Mapping[str, str] = {
     "truncated:context": "shorten the prompts, or take a model with a longer context",
     "truncated:summaries": "raise limit, or summaries",
 }
+
+SEARCH = "search"  # the tool's name
+EPISODES = 8  # fewer say nothing of a share
+DECIDED = (0.3, 0.7)  # the share of episodes that search in which both ways are tried often
 
 
 @runtime_checkable
@@ -67,6 +72,7 @@ def first_step_notes(
     noted = [*_noted(seen, recipe)]
     lines = [
         *_untried(metrics),
+        *_undecided_search(metrics, seen),
         *_nothing_right(seen, recipe),
         *_out_of_bounds(seen, recipe),
         *_lacking(seen, recipe),
@@ -97,6 +103,31 @@ def _untried(metrics: Metrics) -> Iterator[str]:
             "or the groups with one were left out; or the problems have no written working (in data "
             "a column `demonstration`, e.g. --columns solution=demonstration), or one too short (of "
             "one line a share of its steps is nothing; see `unit` of pl.Working)"
+        )
+
+
+def _undecided_search(metrics: Metrics, seen: Sequence[Group]) -> Iterator[str]:
+    """Almost all first episodes search, or almost none does, so nothing decides when to."""
+    logs = [
+        e.facts[LOG]
+        for g in seen
+        for e in g.valid
+        if e.n_sampled and SEARCH in e.facts.get(OFFERED, ())
+    ]
+    if len(logs) < EPISODES or metrics.get("tools/calls") == 0:  # which has a line of its own
+        return
+    share = sum(any(tool == SEARCH for _, tool, _ in log) for log in logs) / len(logs)
+    low, high = DECIDED
+    if not low <= share <= high:
+        mend = (
+            "show it searches first, with sft, or take a model that searches more often"
+            if share < low
+            else "show it answers from memory too, or take questions of which it knows some"
+        )
+        yield (
+            f"{share:.0%} of the episodes of the first step search, and from {low:.0%} to {high:.0%} are "
+            f"needed to compare those that do with those that do not; to learn when to search, {mend}; "
+            "where every question needs a search, go on"
         )
 
 

@@ -238,6 +238,7 @@ def problem_conditions(settings: Settings, files: Files) -> dict[str, str]:
     """The part of `conditions` that says what is learned."""
     names = [*setting_names(Use.PROBLEM), "tools", "tool_turns", "tool_seconds", "tool_chars"]
     names += ["agent"] if settings.agent else []
+    names += ["break_tool"] if settings.break_tool else []
     plain = {n: str(getattr(settings, n)) for n in (*names, "max_tokens")}
     return plain | _digests_told(files, names)
 

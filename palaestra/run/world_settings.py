@@ -11,7 +11,7 @@ from palaestra.errors import UserError
 
 def check_world_settings(env: str, world: type, given: Mapping[str, Any]) -> None:
     """Raises UserError for a setting that a world named by --env does not have."""
-    taken = {f.name: f.default for f in fields(world) if f.default is not MISSING}
+    taken = {f.name: f.default for f in fields(world) if f.default is not MISSING and f.compare}
     for name, value in given.items():
         if name not in taken or type(value) not in (type(taken[name]), int):
             raise UserError(

@@ -193,6 +193,13 @@ class ProblemSettings:
     tool_chars: int = setting(
         2000, "most characters of a tool result", metavar="N", least=1, use=PLAYED
     )
+    break_tool: str = setting(
+        "",
+        "a control: let this share of the calls of a tool of --tools fail, from a step of training on",
+        metavar="NAME=SHARE[@STEP]",
+        means="none fails",
+        use=PLAYED,
+    )
     agent: str = setting(
         "",
         "your own agent: a command that is started for each episode and talks to the model through "

@@ -51,6 +51,7 @@ class RunKeywords(TypedDict, total=False):
     tool_turns: int
     tool_seconds: float
     tool_chars: int
+    break_tool: str
     agent: str
     agent_seconds: float
     agent_keep: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -57,7 +57,9 @@ SETTINGS_OPEN = 12  # settings shown before the table is folded
 ERROR_FILES = 20  # rollout files that are searched for the causes of errors
 LONGEST_ERROR = 400  # characters shown of what infrastructure said
 SHORT = 120  # tokens; shorter answers of a group stand beside one another
-PARTS = 6  # parts of the reward, and kinds of problems, that are listed
+PARTS = 6  # parts of the reward, kinds of problems, and tools, that are listed
+CALLS = "tools/calls/"  # how metrics of calls by tool begin
+TURNS_SHOWN = 3  # whose calls are listed
 ONE_SEED = (
     "This is one run with one seed: the intervals cover the choice of problems, not what another "
     "seed would do."
@@ -258,6 +260,7 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
     change_rows += [
         (k, f"Part of the reward: {k[5:]}", two, 0.1) for k in scored[:PARTS] if len(scored) > 1
     ]
+    change_rows += tool_rows(run)
     drawn = most_drawn(run)
     change_rows += [(k, f"Prompts drawn from {k[6:]}", percent, 0.2) for k in drawn]
     records = [{**dict.fromkeys(drawn, 0.0), **r} for r in run.steps]
@@ -274,6 +277,24 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
                 }
             )
     return rows + shown_work(run)
+
+
+def tool_rows(run: RunFolder) -> list[tuple[str, str, Callable[[float], str], float]]:
+    """What is shown of each tool, and of the first turns with calls: metric, label, form, and the
+    least range of its line.
+    """
+    logged = {k for r in run.steps for k in r}
+    names = sorted(k.removeprefix(CALLS) for k in logged if k.startswith(CALLS))[:PARTS]
+    rows: list[tuple[str, str, Callable[[float], str], float]] = []
+    for name in names:
+        rows += [
+            (f"{CALLS}{name}", f"Calls of {name} an answer", "{:.2f}".format, 0.1),
+            (f"tools/errors/{name}", f"Calls of {name} that gave an error", percent, 0.2),
+            (f"tools/seconds/{name}", f"Seconds of a call of {name}", "{:.3f}".format, 0.01),
+        ]
+    for n in range(1, TURNS_SHOWN + 1):
+        rows.append((f"tools/turn/{n}/calls", f"Calls in turn {n} an answer", "{:.2f}".format, 0.1))
+    return [row for row in rows if row[0] in logged]
 
 
 def most_drawn(run: RunFolder) -> list[str]:

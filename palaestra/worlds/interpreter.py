@@ -17,20 +17,24 @@ No chat template and no format of calls is needed, so base models can do it.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from dataclasses import field, replace
+from typing import Any, ClassVar, Literal, Self
 
 from palaestra.declared import declare
 from palaestra.errors import Fault, UserError
 from palaestra.services.sandbox import sandbox_kind
 from palaestra.services.sandbox.agents import SessionPool, session_pool
 from palaestra.services.sandbox.values import Limits, Ran
+from palaestra.services.tools.names import SANDBOX
 from palaestra.services.tools.sandboxed import SILENT, run_beside
 from palaestra.tasks.phrasing import question_text
 from palaestra.tasks.procedural import format_answer
 from palaestra.types import Act, Ask, Frame, Key, Task, need_at_least, rng_of, stage, value_class
 from palaestra.verifiers.answers.final import gold_of
+from palaestra.worlds.outage import OUT, Outage
+from palaestra.worlds.tool_log import CallOutcome, LoggedCall, log_facts
 
 FENCE, OPENED, OUTPUT = "```", "```python", "```output"
 OPENING = re.compile(r"```py(?:thon)?3?\b", re.IGNORECASE)
@@ -53,6 +57,8 @@ class InterpreterState:
     faked: int = 0  # output fences that the policy wrote where none is read
     executed: tuple[bool, ...] = ()  # by turn
     inside: bool = False  # the next turn is code
+    log: tuple[LoggedCall, ...] = ()
+    seconds: tuple[float, ...] = field(default=(), compare=False)  # of the calls in the log
 
     @property
     def stops(self) -> int:
@@ -66,6 +72,9 @@ class InterpreterState:
         "tool_errors",
         "executed",
         "answered",
+        "tool_log",
+        "tool_seconds",
+        "tools_offered",
         ("failures", tuple, "by program, whether it ended with an error"),
         ("outputs", tuple, "by program, what was shown of its output"),
         ("code_fences", int, "fences of programs that the policy opened"),
@@ -94,6 +103,8 @@ class Interpreter:
         told: how programs are run stands behind the question.
         worked: the share of questions to which the oracle writes a program: the column `program`,
             or of a question that is a sum, its print; to others it says the answer. 0 = no oracle.
+        fails: share of the programs that are not run and give an error, see `Outage`.
+        fails_from: the step of training from which on they do.
     """
 
     calls: int = 1
@@ -104,10 +115,14 @@ class Interpreter:
     long: Literal["middle", "notice"] = "middle"
     told: bool = False
     worked: float = 0.0
+    fails: float = 0.0
+    fails_from: int = 0
+    trained: int = field(default=0, repr=False, compare=False)  # steps before this one
     seats: ClassVar[tuple[str, ...]] = ("policy",)
 
     def __post_init__(self) -> None:
         need_at_least(self, calls=0, chars=2, worked=0)
+        Outage(share=self.fails, since=self.fails_from)
         for name, known in (("form", ("output", "fence")), ("long", ("middle", "notice"))):
             if (given := getattr(self, name)) not in known:
                 raise UserError(f"interpreter: {name} is {' or '.join(known)}, not {given!r}")
@@ -118,6 +133,9 @@ class Interpreter:
     def closed(self) -> Interpreter:
         """The same questions without the tool."""
         return replace(self, calls=0)
+
+    def at_step(self, step: int) -> Self:
+        return replace(self, trained=step) if self.fails else self
 
     @property
     def turns(self) -> int:
@@ -146,8 +164,17 @@ class Interpreter:
         state = replace(state, inside=False)
         if code is None:
             done = (*state.executed, False)
-            return self._ask(replace(state, malformed=state.malformed + 1, executed=done))
-        state, ran = await self._run(state, code)
+            unread = self._logged(state, "", "malformed", 0.0)
+            return self._ask(replace(unread, malformed=state.malformed + 1, executed=done))
+        begin = time.perf_counter()
+        if Outage(share=self.fails, since=self.fails_from).fails(key, self.trained):
+            ran = Ran(status="error", stderr=OUT)
+            # what was not run must leave no names in the session
+            state = replace(state, programs=(*state.programs, "" if self.keep else code))
+        else:
+            state, ran = await self._run(state, code)
+        took = time.perf_counter() - begin
+        state = self._logged(state, SANDBOX, "result" if ran.status == "ok" else "error", took)
         failed, output = ran.status != "ok", self._output(ran)
         state = replace(
             state,
@@ -157,6 +184,12 @@ class Interpreter:
         )
         begin = "\n" if self.form == "output" else f"\n{OUTPUT}\n"
         return self._ask(state, shown=f"{begin}{output}\n{FENCE}\n")
+
+    def _logged(
+        self, state: InterpreterState, tool: str, outcome: CallOutcome, seconds: float
+    ) -> InterpreterState:
+        call: LoggedCall = (len(state.executed) + 1, tool, outcome)
+        return replace(state, log=(*state.log, call), seconds=(*state.seconds, seconds))
 
     async def leave(self, state: InterpreterState) -> None:
         """Ends the session of an episode that has one."""
@@ -274,6 +307,7 @@ def facts(state: InterpreterState) -> Mapping[str, Any]:
         "tool_errors": sum(state.failed),
         "executed": state.executed,
         "answered": False,
+        **log_facts(state.log, state.seconds, (SANDBOX,)),
         "failures": state.failed,
         "outputs": state.outputs,
         "code_fences": state.opened,

@@ -178,9 +178,9 @@ class JudgeSearch(Search):
         return JudgeState(task=task)
 
     def _after(
-        self, state: SearchState, outcome: Outcome, hits: tuple[Hit, ...] = ()
+        self, state: SearchState, outcome: Outcome, hits: tuple[Hit, ...] = (), seconds: float = 0.0
     ) -> SearchState:
-        after = super()._after(state, outcome, hits)
+        after = super()._after(state, outcome, hits, seconds)
         if outcome != "found" or not isinstance(after, JudgeState):
             return after
         return replace(

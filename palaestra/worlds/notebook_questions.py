@@ -198,7 +198,7 @@ class NotebookQuestions(Notebook):
             made = Call(name=name, args=dict(zip(known[name], args, strict=False)) | keywords)
         except (ValueError, KeyError, TypeError):
             return f"error: the call cannot be read: {written[:80]}", True
-        ((message, failed),) = await toolbox(self.tools).answer([made], self.seconds, self.chars)
+        ((message, failed, _),) = await toolbox(self.tools).answer([made], self.seconds, self.chars)
         return message.content, failed
 
     def _go_on(self, state: Any, printed: str) -> Frame:

@@ -28,6 +28,7 @@ from palaestra.worlds.search import (
     Search,
     SearchState,
     facts,
+    log_of,
     right_answers,
     sources_of,
 )
@@ -177,6 +178,7 @@ class PageSearch(Search):
         used = {"search": "found" in state.outcomes, self.form: bool(state.opened)}
         return {
             **search_facts,
+            **log_of(state, "search", self.form if self.opens else ""),
             "tool_calls": search_facts["tool_calls"] + state.openings,
             "tool_errors": search_facts["tool_errors"] + state.outcomes.count("unknown"),
             "opens": state.openings,

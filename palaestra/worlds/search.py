@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
@@ -37,10 +38,21 @@ from palaestra.verifiers.answers.boxes import boxed_answer
 from palaestra.verifiers.answers.final import gold_of
 from palaestra.verifiers.answers.short import contains_term, matches_gold, normalise_text
 from palaestra.verifiers.ranking import document_grades
+from palaestra.worlds.outage import OUT, Outage
 from palaestra.worlds.retrieval import Retriever, check_gold, find
+from palaestra.worlds.tool_log import CallOutcome, log_facts
 
 Outcome: TypeAlias = Literal[
-    "found", "nothing", "empty", "over", "malformed", "judged", "opened", "unknown", "answer"
+    "found",
+    "nothing",
+    "empty",
+    "failed",
+    "over",
+    "malformed",
+    "judged",
+    "opened",
+    "unknown",
+    "answer",
 ]
 Rule: TypeAlias = Literal["again", "end"]
 EMPTY, NOTHING, SPENT = "invalid query", "nothing", "no searches left"
@@ -69,11 +81,14 @@ class SearchState:
     gains: tuple[float, ...] = ()  # by turn
     outcomes: tuple[Outcome, ...] = ()  # by turn
     answer: str | None = None
+    seconds: tuple[float, ...] = field(default=(), compare=False)  # by turn, that its search took
+    # (id, text) of the passages that were shown, in order, each once
+    passages: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
     def calls(self) -> int:
         """Searches that were made; an empty one is one too."""
-        return sum(o in ("found", "nothing", "empty") for o in self.outcomes)
+        return sum(o in ("found", "nothing", "empty", "failed") for o in self.outcomes)
 
 
 @declare(
@@ -91,7 +106,12 @@ class SearchState:
         "executed",
         "answered",
         "answer",
+        ("seen", tuple, "ids of the passages that were shown before the answer, in order"),
+        ("citations", tuple, "of these, the passages that have the words of the answer"),
         "correct",
+        "tool_log",
+        "tool_seconds",
+        "tools_offered",
     )
 )
 @stage
@@ -103,6 +123,7 @@ class Search:
     the task's `meta["gold"]` that were found so far; "gains", the share of them that this search
     showed (of a task without gold documents 1 where a passage has an answer's words, else 0);
     "executed", whether it found something or answered. And "turns", "calls", "malformed", "answered", "answer", "correct".
+    At the end "seen" has the ids of all passages shown, and "citations" those of them that have the answer's words.
 
     Args:
         index: of the documents, or a search of the user's own, `OwnSearch`.
@@ -115,6 +136,8 @@ class Search:
         seconds: that a search takes in the median, as a service that is far away does; they are
             waited for, and use no processor.
         sigma: of the logarithm of these seconds.
+        fails: share of the searches that give nothing but an error, see `Outage`.
+        fails_from: the step of training from which on they do.
     """
 
     index: Retriever
@@ -127,14 +150,21 @@ class Search:
     seconds: float = 0.0
     sigma: float = 0.8
     seats: tuple[str, ...] = ("policy",)
+    fails: float = 0.0
+    fails_from: int = 0
+    trained: int = field(default=0, repr=False, compare=False)  # steps before this one
     solved: ClassVar[float] = 1.0
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         need_at_least(self, k=1, turns=1, calls=0, seconds=0, sigma=0)
+        Outage(share=self.fails, since=self.fails_from)
         tags = {*self.forms, THINK, RESULT}
         if len(tags) < 4 or not all(re.fullmatch(r"\w+", tag) for tag in tags):
             raise UserError(f"Search: forms are two words other than {THINK} and {RESULT}")
+
+    def at_step(self, step: int) -> Self:
+        return replace(self, trained=step) if self.fails else self
 
     def reset(self, task: Task, key: Key) -> Frame:
         if not task.prompt:
@@ -153,11 +183,17 @@ class Search:
             return self._missed(state, "over", SPENT, self.rules.over)
         if form == "search" and not words_of(content):
             return self._missed(state, "empty", EMPTY, self.rules.empty)
+        if form == "search" and Outage(share=self.fails, since=self.fails_from).fails(
+            key, self.trained
+        ):
+            return self._missed(state, "failed", OUT, self.rules.nothing)
         if form == "search":
+            begin = time.perf_counter()
             hits = await self._search(content, key)
+            took = time.perf_counter() - begin
             if not hits:
-                return self._missed(state, "nothing", NOTHING, self.rules.nothing)
-            state = self._after(state, "found", hits)
+                return self._missed(state, "nothing", NOTHING, self.rules.nothing, took)
+            state = self._after(state, "found", hits, took)
             return self._go_on(state, "\n".join(map(self.line_of, hits)))
         return self._missed(state, "malformed", self.correction(state), self.rules.malformed)
 
@@ -274,17 +310,21 @@ class Search:
         return await find(self.index, query, self.k, self._kept)
 
     def _after(
-        self, state: SearchState, outcome: Outcome, hits: tuple[Hit, ...] = ()
+        self, state: SearchState, outcome: Outcome, hits: tuple[Hit, ...] = (), seconds: float = 0.0
     ) -> SearchState:
         return replace(
             state,
             outcomes=(*state.outcomes, outcome),
             found=(*state.found, tuple(i for i, _, _ in hits)),
             gains=(*state.gains, gain(state.task, hits)),
+            seconds=(*state.seconds, seconds),
+            passages=tuple(dict((*state.passages, *(h[:2] for h in hits))).items()),
         )
 
-    def _missed(self, state: SearchState, outcome: Outcome, say: str, rule: Rule) -> Frame:
-        state = self._after(state, outcome)
+    def _missed(
+        self, state: SearchState, outcome: Outcome, say: str, rule: Rule, seconds: float = 0.0
+    ) -> Frame:
+        state = self._after(state, outcome, seconds=seconds)
         if rule == "again":
             return self._go_on(state, say)
         return self._end(state, "truncated:calls" if outcome == "over" else "finished")
@@ -306,7 +346,7 @@ class Search:
         return Frame(
             state=state,
             pay={("policy", ""): float(right)},
-            facts={**self._facts(state), "correct": right},
+            facts={**self._facts(state), **citations(state), "correct": right},
             state_key=known(state),
             status=status,
         )
@@ -320,8 +360,9 @@ def facts(state: SearchState) -> Mapping[str, Any]:
         seen |= sources_among(gold, ids)
         coverage.append(len(seen) / len(gold) if gold else 0.0)
     count = Counter(state.outcomes)
-    missed = count["empty"] + count["nothing"] + count["over"]
+    missed = count["empty"] + count["nothing"] + count["over"] + count["failed"]
     return {
+        **log_of(state, "search"),
         "tool_calls": count["found"] + missed + count["malformed"],
         "tool_malformed": count["malformed"],
         "tool_errors": missed,
@@ -336,6 +377,32 @@ def facts(state: SearchState) -> Mapping[str, Any]:
         "answered": state.answer is not None,
         "answer": state.answer,
     }
+
+
+def citations(state: SearchState) -> dict[str, Any]:
+    """The passages behind an answer: those that were shown before it, and of these the ones that have
+    its words. No passage supports an answer that was not given, or has no word.
+    """
+    said = boxed_answer(state.answer) or state.answer if state.answer else ""
+    words = lambda text: f" {' '.join(words_of(text))} "
+    wanted = words(said)
+    have = [i for i, text in state.passages if wanted.strip() and wanted in words(text)]
+    return {"seen": tuple(i for i, _ in state.passages), "citations": tuple(have)}
+
+
+def log_of(state: SearchState, search: str, opening: str = "") -> dict[str, Any]:
+    """The calls of an episode as a log has them; a search and an opening are tools of these names."""
+    as_logged: dict[Outcome, tuple[str, CallOutcome]] = {
+        "found": (search, "result"),
+        "opened": (opening, "result"),
+        "unknown": (opening, "error"),
+        "malformed": ("", "malformed"),
+        **dict.fromkeys(("nothing", "empty", "over", "failed"), (search, "error")),
+    }
+    calls = [(n, as_logged[o]) for n, o in enumerate(state.outcomes) if o in as_logged]
+    log = tuple((n + 1, *call) for n, call in calls)
+    seconds = tuple(state.seconds[n] if n < len(state.seconds) else 0.0 for n, _ in calls)
+    return log_facts(log, seconds, filter(None, (search, opening)))
 
 
 def sources_of(task: Task) -> frozenset[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from palaestra.chat.reply import forged_mark
@@ -43,7 +43,8 @@ from palaestra.worlds.database import (
     open_database,
     read_database,
 )
-from palaestra.worlds.toolbox import close_toolbox, toolbox
+from palaestra.worlds.tool_log import CallOutcome, LoggedCall, log_facts
+from palaestra.worlds.toolbox import CalledTool, close_toolbox, toolbox
 from palaestra.worlds.user import guard_call
 
 NO_DATABASE = "{}"
@@ -103,6 +104,8 @@ class ServiceState:
     errors: int = 0
     unkept: str = ""  # the first result of a call whose tool left a database that cannot be kept
     begun: int = 0  # messages of the talk that the prompt brought
+    log: tuple[LoggedCall, ...] = ()
+    seconds: tuple[float, ...] = field(default=(), compare=False)  # of the calls in the log
 
 
 @declare(
@@ -110,6 +113,9 @@ class ServiceState:
         "tool_calls",
         "tool_malformed",
         "tool_errors",
+        "tool_log",
+        "tool_seconds",
+        "tools_offered",
         ("replies", int, "messages of the user behind the first"),
         ("tool_unkept", str, "the first result of a call whose database could not be kept"),
         ("database_right", bool, "whether the final database is that of the gold actions"),
@@ -202,37 +208,42 @@ class Service:
     async def _call(self, state: ServiceState, call: Call | Malformed) -> Frame:
         state = replace(state, calls=state.calls + 1)
         if isinstance(call, Malformed):
-            return self._end(replace(state, malformed=state.malformed + 1))
+            log = (*state.log, (state.calls, "", "malformed"))
+            unread = replace(state, log=log, seconds=(*state.seconds, 0.0))
+            return self._end(replace(unread, malformed=state.malformed + 1))
         if state.turns >= self.turns:
             return self._end(state, "truncated:turns")
-        message, failed, database = await self._execute(call, state.database)
+        made, database = await self._execute(call, state.database)
+        message, failed, seconds = made
         unkept = failed and message.content.startswith(UNKEPT)
+        outcome: CallOutcome = "error" if failed else "result"
         state = replace(
             state,
             database=database,
             turns=state.turns + 1,
             errors=state.errors + failed,
             unkept=state.unkept or (message.content if unkept else ""),
+            log=(*state.log, (state.calls, message.name, outcome)),
+            seconds=(*state.seconds, seconds),
         )
         if call.name in self.last:
             return self._end(state)
         return await self._ask(state, (message,))
 
-    async def _execute(
-        self, call: Call, value: DatabaseValue
-    ) -> tuple[Message, bool, DatabaseValue]:
-        """The result of a call, whether it is an error, and the database behind it."""
+    async def _execute(self, call: Call, value: DatabaseValue) -> tuple[CalledTool, DatabaseValue]:
+        """The answer to a call, and the database behind it."""
         database = open_database(value)
-        ((message, failed),) = await toolbox(self.tools).answer(
+        (answer,) = await toolbox(self.tools).answer(
             [call], self.seconds, self.chars, database=database
         )
-        if failed:
-            return message, True, value
+        if answer.failed:
+            return answer, value
         try:
-            return message, False, close_database(database, f"tool {call.name}")
+            return answer, close_database(database, f"tool {call.name}")
         except (UserError, sqlite3.Error) as error:
             what = f"{UNKEPT}; the call changed nothing: {' '.join(str(error).split())}"
-            return replace(message, content=what), True, value
+            message = replace(answer.message, content=what)
+            return answer._replace(message=message, failed=True), value
 
     def _database(self, task: Task) -> DatabaseValue:
         own = task.meta.get("database")
@@ -245,10 +256,11 @@ class Service:
     async def _after_actions(self, task: Task, database: DatabaseValue) -> DatabaseValue:
         """The database that the task's actions leave. Raises UserError where one cannot be executed."""
         for n, action in enumerate(actions_of(task), 1):
-            message, failed, database = await self._execute(action, database)
-            if failed:
+            made, database = await self._execute(action, database)
+            if made.failed:
+                text = made.message.content
                 raise UserError(
-                    f"task {task.id!r}: its action {n}, {action.name}, gives {message.content}; actions "
+                    f"task {task.id!r}: its action {n}, {action.name}, gives {text}; actions "
                     "are what the agent should do, in order"
                 )
         return database
@@ -281,6 +293,7 @@ def facts(state: ServiceState) -> dict[str, Any]:
         "tool_malformed": state.malformed,
         "tool_errors": state.errors,
         "replies": state.replies,
+        **log_facts(state.log, state.seconds, ()),
         **({"tool_unkept": state.unkept} if state.unkept else {}),
     }
 

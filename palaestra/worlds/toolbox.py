@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from inspect import isfunction
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from palaestra.errors import UserError
@@ -22,6 +23,7 @@ from palaestra.services.tools.servers import ServerTool, ToolServer
 from palaestra.suggest import suggestion
 from palaestra.tasks.user_code import VALUES, load, module_of, path_of, spec_of
 from palaestra.types import Call, Malformed, Message, ToolSchema
+from palaestra.worlds.outage import OUT
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 AT_ONCE = 32  # calls under way at a time
@@ -112,6 +114,14 @@ def close_toolbox(names: tuple[str, ...]) -> None:
         BOXES.pop(names).close()
 
 
+class CalledTool(NamedTuple):
+    """The answer to a call."""
+
+    message: Message
+    failed: bool  # it is an error
+    seconds: float = 0.0  # of the call itself, without waiting for others; 0 = nothing was called
+
+
 class Toolbox:
     """What can be called in an episode."""
 
@@ -149,7 +159,8 @@ class Toolbox:
         *,
         in_order: bool = False,
         database: Any = None,
-    ) -> list[tuple[Message, bool]]:
+        broken: Collection[int] = (),
+    ) -> list[CalledTool]:
         """Makes the calls of a message at the same time.
 
         Args:
@@ -157,35 +168,46 @@ class Toolbox:
             chars: that a result may have; the rest is left out.
             in_order: one after the other instead.
             database: that functions with a parameter `db` are given.
+            broken: places of calls that are not made and give an error, see `Outage`.
 
         Returns:
-            For each the result as a message, and whether it is an error.
+            For each the result as a message, whether it is an error, and the seconds that it took.
         """
-        making = [self._outcome(call, n, seconds, database) for n, call in enumerate(calls)]
+        making = [
+            self._broken(call) if n in broken else self._outcome(call, n, seconds, database)
+            for n, call in enumerate(calls)
+        ]
         outcomes = [await one for one in making] if in_order else await asyncio.gather(*making)
         return [
-            (self._message(c, shorten(o.text, chars)), o.failed)
-            for c, o in zip(calls, outcomes, strict=True)
+            CalledTool(self._message(c, shorten(o.text, chars)), o.failed, took)
+            for c, (o, took) in zip(calls, outcomes, strict=True)
         ]
 
     async def _outcome(
         self, call: Call | Malformed, n: int, seconds: float, database: Any
-    ) -> ToolResult:
+    ) -> tuple[ToolResult, float]:
+        """What a call gives, and the seconds that it took."""
         if isinstance(call, Malformed):
             what = MISTAKES.get(call.kind, call.kind)
-            return failure(f"the call cannot be read, {what}: {shorten(call.text, SHOWN)}")
+            text = f"the call cannot be read, {what}: {shorten(call.text, SHOWN)}"
+            return failure(text), 0.0
         if n >= A_MESSAGE:
-            return failure(f"not called; a message may make {A_MESSAGE} calls")
+            return failure(f"not called; a message may make {A_MESSAGE} calls"), 0.0
         await self.schemas()
         tool = self._tools.get(call.name)
         if tool is None:
             name = shorten(call.name, SHOWN)
-            return failure(f"no tool {name!r}; there are {', '.join(self._tools)}")
+            return failure(f"no tool {name!r}; there are {', '.join(self._tools)}"), 0.0
         if database is not None and isinstance(tool, FunctionTool):
             tool = tool.on(database)
         gate = self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
         async with gate:
-            return await tool.call(call.args, seconds)
+            begin = time.perf_counter()
+            result = await tool.call(call.args, seconds)
+            return result, time.perf_counter() - begin
+
+    async def _broken(self, call: Call | Malformed) -> tuple[ToolResult, float]:
+        return failure(OUT), 0.0
 
     def _message(self, call: Call | Malformed, text: str) -> Message:
         """Only a name that is a tool's is said again: what a policy makes up must not reach a

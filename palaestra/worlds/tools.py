@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any, ClassVar, Self, TypeAlias
 
 from palaestra.chat.reply import forged_mark
 from palaestra.declared import declare
+from palaestra.errors import UserError
 from palaestra.types import (
     Act,
     Ask,
+    Call,
     Episode,
     Frame,
     Key,
     Malformed,
-    Message,
     Task,
     ToolSchema,
     need_at_least,
     stage,
 )
-from palaestra.worlds.toolbox import close_toolbox, toolbox
+from palaestra.worlds.outage import Outage
+from palaestra.worlds.tool_log import CallOutcome, LoggedCall, log_facts, log_numbers
+from palaestra.worlds.toolbox import CalledTool, close_toolbox, toolbox
 
 # messages with calls, and the counts of the calls in them; by turn, whether it was executed; names of
-# the tools that gave a result without an error
-ToolState: TypeAlias = tuple[tuple[int, ...], tuple[bool, ...], tuple[str, ...]]
+# the tools that gave a result without an error; each call, and the seconds that it took
+ToolState: TypeAlias = tuple[
+    tuple[int, ...], tuple[bool, ...], tuple[str, ...], tuple[tuple[LoggedCall, float], ...]
+]
+DETAILS = ("tools/seconds/", "tools/turn/")
 COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
 
 
@@ -37,6 +44,9 @@ COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
         "executed",
         "answered",
         "tools_used",
+        "tool_log",
+        "tool_seconds",
+        "tools_offered",
     )
 )
 @stage
@@ -57,48 +67,81 @@ class WithTools:
         turns: messages with calls that an episode may have.
         seconds: that a call may take.
         chars: characters that a result may have.
+        outage: calls of one tool that fail on purpose; None = none.
     """
 
     tools: tuple[str, ...]
     turns: int = 8
     seconds: float = 10.0
     chars: int = 2000
+    outage: Outage | None = None
+    trained: int = field(default=0, repr=False, compare=False)  # steps before this one
     seats: ClassVar[tuple[str, ...]] = ("policy",)
 
     def __post_init__(self) -> None:
         need_at_least(self, turns=1, chars=1)
         toolbox(self.tools)
 
+    def at_step(self, step: int) -> Self:
+        return replace(self, trained=step) if self.outage else self
+
     async def open(self) -> tuple[ToolSchema, ...]:
-        return await toolbox(self.tools).schemas()
+        schemas = await toolbox(self.tools).schemas()
+        names = [t.name for t in schemas]
+        if self.outage and self.outage.tool not in names:
+            raise UserError(
+                f"--break-tool {self.outage.tool}: there is no such tool; there are {', '.join(names)}"
+            )
+        return schemas
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        return await self._ask(task.prompt, ((0, 0, 0, 0), (), ()), "start")
+        return await self._ask(task.prompt, ((0, 0, 0, 0), (), (), ()), "start")
 
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
-        (turn, *counts), done, used = state
+        (turn, *counts), done, used, log = state
         calls = acts[0].calls
         if end := end_of(acts[0]):
-            end_facts = facts(counts, (*done, end[1]), used, answered=end[1])
+            end_facts = facts(
+                counts, (*done, end[1]), used, answered=end[1], **await self._log(log)
+            )
             return Frame(state=state, facts=end_facts, status=end[0])
         if turn == self.turns:
-            cut = facts(counts, (*done, False), used)
+            cut = facts(counts, (*done, False), used, **await self._log(log))
             return Frame(state=state, facts=cut, status="truncated:turns")
-        results = await toolbox(self.tools).answer(calls, self.seconds, self.chars)
+        results = await toolbox(self.tools).answer(
+            calls, self.seconds, self.chars, broken=self._broken(calls, key)
+        )
         malformed = [isinstance(c, Malformed) for c in calls]
-        failed = [f and not m for (_, f), m in zip(results, malformed, strict=True)]
+        failed = [r[1] and not m for r, m in zip(results, malformed, strict=True)]
         more = (1, len(calls), sum(malformed), sum(failed))
         after = tuple(a + b for a, b in zip(state[0], more, strict=True))
-        results_text = "\n".join(m.content for m, _ in results)
-        worked = not any(f for _, f in results)
-        used = used_tools(used, results)
-        return await self._ask(
-            tuple(m for m, _ in results), (after, (*done, worked), used), results_text
+        messages = tuple(r[0] for r in results)
+        worked = not any(r[1] for r in results)
+        used, log = used_tools(used, results), (*log, *logged(calls, results, turn + 1))
+        text = "\n".join(m.content for m in messages)
+        return await self._ask(messages, (after, (*done, worked), used, log), text)
+
+    def _broken(self, calls: Sequence[Call | Malformed], key: Key) -> frozenset[int]:
+        """Places of the calls that the outage takes."""
+        outage = self.outage
+        if outage is None:
+            return frozenset()
+        return frozenset(
+            n
+            for n, c in enumerate(calls)
+            if isinstance(c, Call)
+            and c.name == outage.tool
+            and outage.fails((*key, n), self.trained)
         )
+
+    async def _log(self, log: tuple[tuple[LoggedCall, float], ...]) -> dict[str, Any]:
+        offered = [t.name for t in await self.open()]
+        return log_facts(tuple(c for c, _ in log), tuple(s for _, s in log), offered)
 
     async def _ask(self, say: tuple[Any, ...], state: ToolState, key: str) -> Frame:
         ask = Ask(seat="policy", say=say, tools=await self.open())
-        tool_facts = facts(state[0][1:], *state[1:])
+        counts, done, used, log = state
+        tool_facts = facts(counts[1:], done, used, **await self._log(log))
         return Frame(state=state, asks=(ask,), facts=tool_facts, state_key=key)
 
     def close(self) -> None:
@@ -115,9 +158,21 @@ def end_of(act: Act) -> tuple[str, bool] | None:
     return ("truncated:length", False) if act.finish == "length" else ("finished", True)
 
 
-def used_tools(before: tuple[str, ...], results: Iterable[tuple[Message, bool]]) -> tuple[str, ...]:
+def used_tools(before: tuple[str, ...], results: Iterable[CalledTool]) -> tuple[str, ...]:
     """Names of the tools that gave a result without an error so far, each once."""
-    return tuple(dict.fromkeys((*before, *(m.name for m, f in results if not f and m.name))))
+    return tuple(dict.fromkeys((*before, *(r[0].name for r in results if not r[1] and r[0].name))))
+
+
+def logged(
+    calls: Sequence[Call | Malformed], results: Sequence[CalledTool], turn: int
+) -> list[tuple[LoggedCall, float]]:
+    """The calls of a message as a log has them, each with the seconds that it took."""
+    log: list[tuple[LoggedCall, float]] = []
+    for call, (message, failed, seconds) in zip(calls, results, strict=True):
+        unread = isinstance(call, Malformed)
+        outcome: CallOutcome = "malformed" if unread else "error" if failed else "result"
+        log.append(((turn, "" if unread else message.name, outcome), seconds))
+    return log
 
 
 def facts(
@@ -125,16 +180,20 @@ def facts(
     executed: tuple[bool, ...],
     used: tuple[str, ...],
     answered: bool = False,
+    **log: Any,
 ) -> dict[str, Any]:
+    """The facts of an episode; `log`: see `log_facts`."""
     named = dict(zip(COUNTS, counts, strict=True))
-    return {**named, "executed": executed, "answered": answered, "tools_used": used}
+    return {**named, "executed": executed, "answered": answered, "tools_used": used, **log}
 
 
-def tool_numbers(episodes: Iterable[Episode]) -> dict[str, float]:
+def tool_numbers(episodes: Iterable[Episode], brief: bool = False) -> dict[str, float]:
     """How tools were used: calls an episode, the share of them that could not be read, of the others
     the share that gave an error, and of all the share that gave a result; of each tool the share of
-    episodes in which it gave one. Nothing where there were no tools.
+    episodes in which it gave one. Nothing where there were no tools. And those of `log_numbers`,
+    of which `brief` leaves out times, which are of the clock, and turns.
     """
+    episodes = list(episodes)
     each: list[Mapping[str, Any]] = [e.facts for e in episodes if COUNTS[0] in e.facts]
     if not each:
         return {}
@@ -147,4 +206,5 @@ def tool_numbers(episodes: Iterable[Episode]) -> dict[str, float]:
         "tools/errors": errors / read if read else float("nan"),
         "tools/useful": (read - errors) / calls if calls else float("nan"),
         **{f"tools/used/{name}": n / len(each) for name, n in sorted(used.items())},
+        **{k: x for k, x in log_numbers(episodes).items() if not (brief and k.startswith(DETAILS))},
     }

@@ -37,6 +37,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "tool_turns": ("3", 3),
     "tool_seconds": ("2.5", 2.5),
     "tool_chars": ("9", 9),
+    "break_tool": ("f=0.5@2", "f=0.5@2"),
     "agent": ("python a.py", "python a.py"),
     "agent_seconds": ("2.5", 2.5),
     "agent_keep": (None, True),
@@ -138,7 +139,17 @@ def test_what_a_setting_decides():
             "env",
             "docs",
         ),
-        *("graph", "tools", "tool_turns", "tool_seconds", "tool_chars", "agent", "agent_seconds", "agent_keep"),
+        *(
+            "graph",
+            "tools",
+            "tool_turns",
+            "tool_seconds",
+            "tool_chars",
+            "break_tool",
+            "agent",
+            "agent_seconds",
+            "agent_keep",
+        ),
         *("dtype", "max_tokens", "seed", "evaluate"),
     )
     assert {"recompute", "engine", "steps"} < set(setting_names(Use.REPEATED)) and "seed" not in setting_names(

@@ -65,7 +65,10 @@ def lines(folder):
     return [json.loads(x) for x in Path(folder, "metrics.jsonl").read_text().splitlines()]
 
 
-USED = {"calls": 1, "malformed": 0, "errors": 0, "useful": 1, "used/add": 1}
+USED = {
+    "calls": 1, "malformed": 0, "errors": 0, "useful": 1, "used/add": 1,
+    "calls/add": 1, "errors/add": 0, "useful/add": 1,
+}  # fmt: skip
 
 
 def test_from_the_command_line_train_evaluate_and_resume(place, forced, capsys):
@@ -93,7 +96,7 @@ def test_tools_that_are_never_called_are_told(place, capsys):
     said, told = capsys.readouterr()
     assert told.count("note: no tool was called in the first step") == 1
     assert "\ntools    0.00 calls an answer in the last step\n" in said
-    assert json.loads(Path("run/summary.json").read_text())["tools"] == {"calls": 0}
+    assert json.loads(Path("run/summary.json").read_text())["tools"] == {"calls": 0, "calls/add": 0}
 
 
 def test_from_python_with_functions(place, forced):

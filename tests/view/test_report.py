@@ -316,3 +316,18 @@ def test_only_the_first_and_the_last_rollouts_are_read(tmp_path, monkeypatch):
     write_report(folder)
     print(f"report in {time.perf_counter() - begin:.2f} s")
     assert opened == ["step-000001.parquet", "step-000012.parquet"]
+
+
+def test_calls_by_tool_and_by_turn_are_told(run):
+    path = run / "metrics.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for i, record in enumerate(records):
+        late = i >= len(records) / 2
+        record |= {"tools/calls/add": 0.5 if late else 1.0, "tools/errors/add": 0.5 if late else 0.25}
+        record |= {"tools/seconds/add": 0.125, "tools/turn/1/calls": 0.75, "tools/turn/4/calls": 0.1}
+    path.write_text("".join(f"{json.dumps(r)}\n" for r in records))
+    text = page(run).text
+    assert re.search(r"Calls of add an answer\s*1\.00\s*0\.50", text)
+    assert re.search(r"Calls of add that gave an error\s*25%\s*50%", text)
+    assert re.search(r"Seconds of a call of add\s*0\.125\s*0\.125", text)
+    assert "Calls in turn 1 an answer" in text and "turn 4" not in text

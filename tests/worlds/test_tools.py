@@ -209,7 +209,7 @@ def test_only_the_name_of_a_tool_is_said_again():
         Malformed(kind="json", text="{"),
     )
     found = asyncio.run(box.answer(calls, 5, 99))
-    assert [(m.name, m.call_id, failed) for m, failed in found] == [
+    assert [(m.name, m.call_id, failed) for m, failed, _ in found] == [
         ("add", "x", False),
         ("", "y", True),
         ("", "", True),
@@ -311,9 +311,13 @@ def test_numbers_of_episodes(tiny):
         played(tiny, world(add), CALL % ("sub", "{}"), "= 4")[0],
     ]
     # of four calls one could not be read and one gave an error; the second episode had no result
-    assert tool_numbers(episodes) == {
+    numbers = tool_numbers(episodes)
+    assert numbers.pop("tools/seconds/add") >= 0
+    assert numbers == {
         "tools/calls": 2.0, "tools/malformed": 0.25, "tools/errors": pytest.approx(1 / 3), "tools/useful": 0.5,
-        "tools/used/add": 0.5,
+        "tools/used/add": 0.5, "tools/calls/add": 1.0, "tools/errors/add": 0.0, "tools/useful/add": 1.0,
+        # two sums and a tool that there is not; what could not be read is a call, and no error
+        "tools/turn/1/calls": 1.5, "tools/turn/1/errors": pytest.approx(1 / 3), "tools/turn/2/calls": 0.5,
     }  # fmt: skip
     assert tool_numbers([]) == {}
 

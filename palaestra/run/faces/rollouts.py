@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 from palaestra.context import Bench
 from palaestra.rollout.player import EnginePlayer
 from palaestra.run.faces.models import RunModels
 from palaestra.schedule import fit_to_run, resolve
 from palaestra.types import Player, Sampling
+from palaestra.worlds.outage import ChangesByStep
 
 R = TypeVar("R")  # a recipe, or another value with schedules in it
 
@@ -26,6 +27,9 @@ class RunRollouts(RunModels):
         """
         self.step = step
         self.renew(step if version is None else version)
+        world: Any = self.bench.world
+        if isinstance(world, ChangesByStep) and (at_step := world.at_step(step)) is not world:
+            self.bench = replace(self.bench, world=at_step)
         now = resolve(recipe, step)
         schedule = getattr(now, "schedule", None)  # what collects alone has none, and no pool
         return fit_to_run(now, schedule.prompts if schedule else 0, self.bench.max_tokens)

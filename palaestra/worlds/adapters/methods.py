@@ -54,8 +54,9 @@ from palaestra.types import (
     stage,
 )
 from palaestra.worlds.adapters.base import POLICY, SEEDS, AdaptedWorld, Live, Scene, Trail
+from palaestra.worlds.tool_log import LoggedCall, log_facts
 from palaestra.worlds.toolbox import Toolbox
-from palaestra.worlds.tools import WithTools, end_of, facts, used_tools
+from palaestra.worlds.tools import WithTools, end_of, facts, logged, used_tools
 from palaestra.worlds.user import await_guarded, guard_call, is_finite, need
 
 RESERVED = ("reset", "get_reward")
@@ -167,6 +168,7 @@ class MethodsEpisode:
         self.counts = (0, 0, 0)  # calls, those that could not be read, errors of the others
         self.executed: tuple[bool, ...] = ()  # by turn, whether all its calls worked
         self.used: tuple[str, ...] = ()  # tools of which a call worked
+        self.log: tuple[tuple[LoggedCall, float], ...] = ()  # each call, and its seconds
 
     async def start(self, seed: int, columns: Mapping[str, Any] | None = None) -> Scene:
         """`columns`: of the row that the episode begins with; None = it begins with its seed."""
@@ -193,16 +195,19 @@ class MethodsEpisode:
             return self.scene(status="finished", answered=True)
         results = await self.box.answer(calls, WithTools.seconds, WithTools.chars, in_order=True)
         malformed = [isinstance(call, Malformed) for call in calls]
-        failed = [f and not m for (_, f), m in zip(results, malformed, strict=True)]
+        failed = [r.failed and not m for r, m in zip(results, malformed, strict=True)]
         n, unread, errors = self.counts
         self.counts = (n + len(calls), unread + sum(malformed), errors + sum(failed))
-        self.executed = (*self.executed, not any(f for _, f in results))
+        self.executed = (*self.executed, not any(r.failed for r in results))
         self.used = used_tools(self.used, results)
-        return self.scene(before=tuple(message for message, _ in results))
+        self.log = (*self.log, *logged(calls, results, len(self.executed)))
+        return self.scene(before=tuple(r.message for r in results))
 
     def scene(self, answered: bool = False, **shown: Any) -> Scene:
         done = (*self.executed, answered) if shown.get("status") else self.executed
-        return Scene(facts=facts(self.counts, done, self.used, answered=answered), **shown)
+        offered = [t.name for t in schemas_of(self.spec)]
+        log = log_facts(tuple(c for c, _ in self.log), tuple(s for _, s in self.log), offered)
+        return Scene(facts=facts(self.counts, done, self.used, answered=answered, **log), **shown)
 
     async def reward(self) -> float:
         where = f"{self.spec}.get_reward"
