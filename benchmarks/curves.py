@@ -62,6 +62,8 @@ def panel(
         parts.append(f"<path d='M{LEFT} {y(v):.1f}H{right:.1f}' stroke='{LINE}'/>")
         parts.append(svg_text(LEFT - 6, y(v) + 4, f"{v:g}", MUTED, "end"))
     for v, word in marks or [(v, f"{v:g}") for v in ticks(first, last)]:
+        if not first - 1e-9 <= v <= last + 1e-9:
+            continue
         parts.append(svg_text(x(v), top + PANEL + 16, word, MUTED, "middle"))
     ends = spread({n: y(c[-1][1].mean) for n, c in curves.items()})
     for n, curve in curves.items():

@@ -174,25 +174,32 @@ def losses(results: Mapping[str, Any]) -> dict[str, list[float]]:
 
 
 def picture(results: Mapping[str, Any]) -> str:
-    """Gold and proxy above the start against KL, means over seeds at each point of a curve."""
+    """Gold and proxy above the start against the root of the KL: means over seeds at each point of a curve, up to the
+    KL that is declared.
+    """
     panels = dict[str, dict[str, list[Point]]]()
-    for of, title in (("gold", "gold reward, above the start"), ("proxy", "proxy's score, above the start")):  # fmt: skip
-        drawn = panels.setdefault(title, {})
+    for of in ("gold reward", "proxy's score"):
+        drawn = panels.setdefault(f"{of}, above the start", {})
         for way in WAYS:
-            each = list(curves(results, way).values())
-            if len(each) >= LEAST:
-                first = [c[FIRST][of] for c in each]
-                drawn[way] = [
-                    (
-                        float(np.mean([p["kl"] for p in at])),
-                        mean_interval([p[of] - x for p, x in zip(at, first, strict=True)]),
-                    )
-                    for at in zip(*each, strict=True)
-                ]
+            drawn[way] = points_of(list(curves(results, way).values()), of.split()[0].removesuffix("'s"))  # fmt: skip
+    marks = [(kl**0.5, f"{kl:g}") for kl in (0, 0.25, 1, 2, 4, 9, 16)]
     return panels_svg(
-        "what optimising a proxy brings, 95% t intervals over seeds", "KL to the start, nats an answer", panels,
-        {w: i for i, w in enumerate(WAYS)},
+        "what optimising a proxy brings, 95% t intervals over seeds", "KL to the start, nats an answer (by its root)", panels,
+        {w: i for i, w in enumerate(WAYS)}, (), marks,
     )  # fmt: skip
+
+
+def points_of(each: Sequence[Sequence[Mapping[str, float]]], of: str) -> list[Point]:
+    """A measure above the start at each point of a curve that some seeds have; nothing of one seed alone."""
+    if len(each) < LEAST:
+        return []
+    first, points = [c[FIRST][of] for c in each], list[Point]()
+    for at in zip(*each, strict=True):
+        kl = max(0.0, float(np.mean([p["kl"] for p in at])))
+        if kl <= DECLARED["drawn up to"]:
+            gain = mean_interval([p[of] - x for p, x in zip(at, first, strict=True)])
+            points.append((kl**0.5, gain))
+    return points
 
 
 def made_parts(results: Mapping[str, Any]) -> dict[str, str]:

@@ -216,7 +216,7 @@ class Block:
         ]
         run = train(
             recipe_of(way), self.model, self.seed, self.folder / way, data=rows, test_data=rows[:2], reward=self.scorer,
-            checkpoint_every=given["measured"][0], keep=given["steps"],
+            checkpoint_every=1, keep=given["steps"],
         )  # fmt: skip
         last = Path(run.summary["artifacts"]["policy"])
         points = [self.point(self.model, 0)]

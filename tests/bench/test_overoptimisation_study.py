@@ -106,6 +106,16 @@ def test_the_rule_names_what_is_over_optimised():
     assert partial.startswith("- **Not complete:** 9 of the 15") and "gold below it):** no verdict yet." in partial
 
 
+def test_the_picture_ends_at_the_declared_kl_and_draws_no_seed_alone():
+    results = results_with()
+    drawn = page.picture(results)
+    assert drawn.count("<polyline") == 2 * len(study.WAYS)
+    for cell in results["cells"].values():
+        cell["points"][-1]["kl"] += 100
+    assert page.points_of(list(page.curves(results, "ppo").values()), "gold")[-1][0] == 1.0
+    assert "<polyline" not in page.picture(results_with([0]))
+
+
 def test_gold_at_a_kl_is_on_the_line_between_points():
     points = curve((0.5, 0.7, 0.3), (0.0, 1.0, 3.0), (0, 0, 0))
     assert page.at_kl(points, 0.5) == pytest.approx(0.1) and page.at_kl(points, 2.0) == pytest.approx(0.0)
