@@ -50,9 +50,7 @@ class ShowEither:
 def recipe_of(arm: str, steps: int = 1000) -> pl.Recipe:
     """SUPO's loss with the context of an arm. Steps are ended by tokens."""
     limit, summaries = CONTEXTS[arm]
-    made = build(
-        limit, summaries, samples=DECLARED["samples"], exam=DECLARED["held out"], **WORDS
-    )
+    made = build(limit, summaries, samples=DECLARED["samples"], exam=DECLARED["held out"], **WORDS)
     return pl.vary(made, schedule=pl.Schedule(prompts=DECLARED["prompts"], steps=steps))
 
 
