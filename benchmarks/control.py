@@ -2,9 +2,11 @@
 processor, beside stable-baselines3 on the same environment.
 
 Pendulum, whose games all last as long, gives both the same work: as many copies of the library's
-environment, stepped one by one, and as many updates of networks of one size. SimpleSpread in arrays has no
-peer there, as stable-baselines3 has one agent an environment. What the process and its
-threads used counts, not the clock, so that another load on the machine falls out of the ratio.
+environment, stepped one by one, and as many updates of networks of one size. Rooms and SimpleSpread in arrays, with
+the default learner and with networks half as wide, have no peer there: an environment that is stepped
+alone is another program, and stable-baselines3 has one agent an environment. What the process and its
+threads used counts, not the clock, so that another load on the machine falls out of the ratio. A first
+round does not count: it imports, which the first update of torch's Adam does for seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 
 from palaestra.control.actor_critic import PPO
 from palaestra.control.gym import GymSimulator
+from palaestra.control.rooms import Rooms
 from palaestra.control.simulators import Simulator, play_games
 from palaestra.control.spread import SimpleSpread
 from palaestra.run.machine import format_spread, spread
@@ -31,9 +34,9 @@ EPOCHS, PARTS, WIDTH = 4, 4, 64
 def measure(repeats: int, parts: Parts) -> dict[str, Any]:
     """Steps a second of each sort, those of each round one after the other."""
     parts.expect(repeats)
-    rounds = parts.rounds("round", repeats, warm=False)
+    rounds = parts.rounds("round", repeats)
     for _ in rounds:
-        seed = len(rounds.found)
+        seed = len(rounds.found)  # that of the warming round is the first one's too
         rounds.put({name: steps_a_second(do, seed) for name, do in SORTS.items()})
     rate = {name: np.array([r[name] for r in rounds.found]) for name in SORTS}
     return {
@@ -57,10 +60,10 @@ def steps_a_second(do: Callable[[int], int], seed: int) -> float:
     return steps / (time.process_time() - begin)
 
 
-def learn_steps(sim: Simulator, seed: int, games: int) -> int:
+def learn_steps(sim: Simulator, seed: int, games: int, width: int = WIDTH) -> int:
     """PPO; returns the steps that were played."""
     steps_done: list[int] = []
-    learner = PPO(games=games, epochs=EPOCHS, minibatches=PARTS, width=WIDTH, bootstrap=True)
+    learner = PPO(games=games, epochs=EPOCHS, minibatches=PARTS, width=width, bootstrap=True)
     log = lambda m: steps_done.append(m["env_steps"])
     asyncio.run(learner.learn(sim, STEPS, ("bench", seed), log=log))
     return steps_done[-1]
@@ -73,8 +76,8 @@ def learn_pendulum(seed: int) -> int:
     return steps
 
 
-def learn_spread(seed: int) -> int:
-    return learn_steps(SimpleSpread(), seed, PPO().games)
+def learn_array(sim: Simulator, width: int = WIDTH) -> Callable[[int], int]:
+    return lambda seed: learn_steps(sim, seed, PPO().games, width)
 
 
 def play_spread(seed: int) -> int:
@@ -111,6 +114,9 @@ def learn_peer(seed: int) -> int:
 SORTS: dict[str, Callable[[int], int]] = {
     "Pendulum": learn_pendulum,
     "Pendulum, stable-baselines3": learn_peer,
-    "spread": learn_spread,
+    "Rooms": learn_array(Rooms()),
+    "Rooms, width 32": learn_array(Rooms(), 32),
+    "spread": learn_array(SimpleSpread()),
+    "spread, width 32": learn_array(SimpleSpread(), 32),
     "spread, no learner": play_spread,
 }

@@ -29,6 +29,10 @@ from palaestra.tasks.user_code import module_of, path_of
 from palaestra.values import YAML
 
 PLUGINS = "plugins"  # the family of what other packages add
+CHECK = "checks"  # that of studies which are no rows of the literature
+CHECKS: Mapping[str, str] = {  # their modules by name
+    name: f"palaestra.studies.checks.{name}" for name in ("calibration", "forgetting")
+}
 # families that are no rows of the literature: base methods, and losses by the names people type
 BASE, LOSSES = "base", "losses"
 # anything else that runs is a program
@@ -129,6 +133,8 @@ def find(method: str) -> ModuleType:
         )
     if entry is not None:
         return importlib.import_module(entry.module)
+    if method in CHECKS:
+        return importlib.import_module(CHECKS[method])
     if (plugin := find_plugin("recipes", method)) is not None:
         return added_module(plugin)
     names = [*(e.id for e in known.values() if e.built), *(p.name for p in plugins("recipes"))]
@@ -152,6 +158,7 @@ def entry_of(method: str) -> Entry:
         if entry.id == method:
             return entry
     name, family = (Path(method).stem, "own") if is_own_file(method) else (method, PLUGINS)
+    family = CHECK if method in CHECKS else family
     shape = shape_of(module.build())
     return Entry(id=name, family=family, kind="system", title=module.CARD.title, shape=shape)
 
@@ -241,5 +248,5 @@ def carded(module: ModuleType) -> ModuleType:
 
 def plugin_of(method: str) -> Plugin | None:
     """What another package adds under the name of a method that is none of ours."""
-    ours = is_own_file(method) or any(e.id == method for e in all_entries())
+    ours = is_own_file(method) or method in CHECKS or any(e.id == method for e in all_entries())
     return None if ours else find_plugin("recipes", method)

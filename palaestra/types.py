@@ -182,6 +182,30 @@ class Choices:
 
 
 @value_class
+class ExpertChoices:
+    """Which experts the routers of a mixture chose for tokens of a sample's context, from `start` on:
+    [n, layers, top] numbers in a byte each, `wide` ones in two. `digest` is a checksum of the ids of the
+    context up to the last of these tokens. See `models.routing`.
+    """
+
+    start: int
+    layers: int
+    top: int
+    wide: bool
+    digest: int
+    data: bytes = field(repr=False)
+
+    @property
+    def token_bytes(self) -> int:
+        return self.layers * self.top * (2 if self.wide else 1)
+
+    @property
+    def end(self) -> int:
+        """The first token that they say nothing of."""
+        return self.start + len(self.data) // self.token_bytes
+
+
+@value_class
 class Segment:
     """A run of tokens with one author and turn.
 
@@ -206,6 +230,7 @@ class Segment:
     finish: Literal["", "eos", "stop", "length"] = ""
     choices: Choices | None = None  # what it was restricted to; logp is under that restriction
     pictures: tuple[Picture, ...] = ()  # those that ids are places of
+    experts: ExpertChoices | None = None  # of tokens up to its last but one, with router replay
 
     @property
     def versions(self) -> tuple[tuple[int, int], ...]:
@@ -671,6 +696,7 @@ class Completion:
     version: int | None = None  # of its first token
     moved: Moves = ()  # as of a `Segment`
     choices: Choices | None = None
+    experts: ExpertChoices | None = None  # of its context and itself, with router replay
 
 
 class Dialect(Protocol):

@@ -24,6 +24,7 @@ from palaestra.models.eyes import picture_columns, shown_pictures
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.master import MasterWeights, Optimizer, with_masters
 from palaestra.models.quantised import functional
+from palaestra.models.routing import expert_columns
 from palaestra.models.tower import rate_share
 from palaestra.pictures import FIRST_PLACE, Picture
 from palaestra.schedule import Scheduled
@@ -36,6 +37,7 @@ from palaestra.types import (
     Metrics,
     Objective,
     Outputs,
+    Row,
     State,
     need_at_least,
     rng_of,
@@ -157,6 +159,7 @@ def pack(
     train on.
     """
     rows, units, pictures, choices = [], [], list[tuple[Picture, ...]](), list[list[int]]()
+    kept = list[Row]()
     for i, e in enumerate(examples):
         view = e.row.view(policy)
         columns: dict[str, Any] = {
@@ -178,12 +181,14 @@ def pack(
             units.append(e.unit or f"\0{i}")
             pictures.append(row_pictures)
             choices.append(choices_of(e.row, policy))
+            kept.append(e.row)
     if not rows:
         return None
     batch = _stack(rows, units, dtype)
     more = picture_columns(pictures)
     if any(choices):
         more[COLUMN] = stack(choices)
+    more |= expert_columns(kept, batch["ids"].shape[1])
     return replace(batch, columns={**batch.columns, **more}) if more else batch
 
 

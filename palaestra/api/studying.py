@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,25 @@ from palaestra.run.setup import given_arguments, settings_for
 from palaestra.run.study import Study, holds_out, study_of
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings, Use, setting_names
+from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import SUMMARY, read_summary
+from palaestra.studies.glance import charts_of, glance
 from palaestra.studies.page import PAGE, REPORT, write_study
 from palaestra.studies.report import StudyReport, StudyTable
+from palaestra.studies.statements import plain_statements
 from palaestra.studies.training import PROBLEM, run_of
 from palaestra.suggest import suggestion_or_all
 
 FAMILY, ALL = "analysis", "all"
+EMBEDDED = {"problems": 64, "samples": 16, "best_of": 2}  # of a check-up that names nothing
+PROBES, STATEMENTS = "sawmil", "statements.jsonl"  # the check-up's probes, and what they read
 
 
 def studies() -> dict[str, Study]:
     """The studies that are built, by name, as they are without arguments."""
-    built = (e.id for e in catalogue.all_entries() if e.family == FAMILY and e.built)
+    built = [e.id for e in catalogue.all_entries() if e.family == FAMILY and e.built] + [
+        *catalogue.CHECKS
+    ]
     made = {name: catalogue.recipe(name) for name in built}
     return {name: x for name, x in made.items() if isinstance(x, Study)}
 
@@ -70,7 +77,7 @@ def with_its_problem(settings: Settings) -> Settings:
     if settings.data:
         return replace(settings, test_data=settings.test_data or settings.data)
     run = run_of(settings.model)
-    if run is None or any(getattr(settings, n) for n in (*PROBLEM, "test_data", "docs", "graph")):
+    if run is None or named_problem(settings):
         return settings
     stored = stored_run(run)
     names = [n for n in (*setting_names(Use.PROBLEM), "tools") if not getattr(settings, n)]
@@ -105,20 +112,61 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 def check_up(settings: Settings, out: Path, *, talk: bool = True) -> dict[str, Path]:
     """All studies that need a model, its start and problems alone, each in a folder of its own below
-    `out`, and a page that tells the answer of each. Returns the folders by name.
+    `out`, and a page that tells the answer of each. Returns the folders by name. Where nothing is named,
+    the built-in model is trained first, for a minute, and looked at.
     """
     wanted = [name for name, study in studies().items() if study.check_up]
-    takes = {name: overrides.arguments(name) for name in wanted}
-    if idle := [k for k in settings.set if not any(k in takes[name] for name in wanted)]:
+    takes = {name: {*overrides.arguments(name)} for name in [*wanted, PROBES]}
+    takes[ALL] = {"probes"}  # whether there are any
+    if idle := [k for k in settings.set if not any(k in x for x in takes.values())]:
         raise UserError(f"no study of the check-up takes {idle[0]!r}")
+    if not (
+        settings.set.get("base") or settings.model != Settings.model or named_problem(settings)
+    ):
+        settings = train_embedded(settings, out, talk=talk)
     folders: dict[str, Path] = {}
     for name in wanted:
         own = {k: x for k, x in settings.set.items() if k in takes[name]}
         folders[name] = make_study(replace(settings, recipe=name, set=own), out / name, talk=talk)
+    if settings.set.get("probes", True):
+        folders[PROBES] = make_study(probing(settings, out, takes[PROBES]), out / PROBES, talk=talk)
     write_study(
         out, summarise({n: read_report(f) for n, f in folders.items()}, settings, out, folders)
     )
     return folders
+
+
+def named_problem(settings: Settings) -> bool:
+    """Whether settings say what is measured."""
+    return any(getattr(settings, n) for n in (*PROBLEM, "test_data", "docs", "graph"))
+
+
+def train_embedded(settings: Settings, out: Path, *, talk: bool = True) -> Settings:
+    """Of a check-up without a model: the built-in one after 40 steps of GRPO on sums to reach."""
+    place = out / "trained"
+    if not (place / SUMMARY).is_file():
+        asked = replace(settings, recipe="grpo", task="count", set={}, steps=40, evaluate=0)
+        if (place / "config.toml").is_file():
+            work(stored_run(place), resume=place, talk=talk)
+        else:
+            work(asked, out=place, talk=talk)
+    model = str(read_summary(place)["artifacts"]["policy"])
+    return replace(settings, model=model, set={**EMBEDDED, **settings.set})
+
+
+def probing(settings: Settings, out: Path, takes: Collection[str]) -> Settings:
+    """Of the check-up's probes: statements that come with the package, which are written into its folder."""
+    file = out / STATEMENTS
+    if not file.is_file():
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomic(file, "".join(json.dumps(row) + "\n" for row in plain_statements()))
+    nothing: dict[str, Any] = {
+        n: ""
+        for n in (*setting_names(Use.PROBLEM), "tools")
+        if isinstance(getattr(settings, n), str)
+    }
+    own = {"penalty": 1.0} | {k: x for k, x in settings.set.items() if k in takes}
+    return replace(settings, **nothing | {"data": str(file)}, recipe=PROBES, set=own)
 
 
 def summarise(
@@ -146,6 +194,7 @@ def summarise(
         numbers={},
         protocol=alike | {n: differences(r["protocol"]) for n, r in reports.items()},
         tables=[
+            glance(reports),
             StudyTable("Study by study", ("study", "question", "more"), rows),
             *(
                 StudyTable(f"{t['title']} ({name})", t["columns"], t["rows"], t["note"])
@@ -153,5 +202,6 @@ def summarise(
                 for t in report["tables"]
             ),
         ],
+        charts=[chart for report in reports.values() for chart in charts_of(report)],
         pages={n: str((f / PAGE).relative_to(out)) for n, f in folders.items()},
     )

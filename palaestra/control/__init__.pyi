@@ -148,6 +148,9 @@ from .soft import (
 from .spread import (
     SimpleSpread as SimpleSpread,
 )
+from .vector import (
+    VectorSimulator as VectorSimulator,
+)
 from .words import (
     NamedActions as NamedActions,
     SeenWhole as SeenWhole,

@@ -16,7 +16,7 @@ import numpy as np
 from palaestra.control.shaping import Shaping
 from palaestra.control.simulators import Acting, Paths, Simulator, play_games, returns_of
 from palaestra.stats import standard_error
-from palaestra.types import Key
+from palaestra.types import Key, Meter
 
 # gives plain numbers, see `measure_arm`, "env_steps", and "curve", the lines of its training
 ArmRun: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -49,6 +49,15 @@ class ArmContext(Protocol):
     async def once(self, name: str, runnable: Callable[[], Any]) -> Any: ...
 
 
+@runtime_checkable
+class MetersClients(Protocol):
+    """A run that counts what its chat models were asked for."""
+
+    def meters(self) -> Mapping[str, Meter]:
+        """By the name of a client."""
+        ...
+
+
 def measure_arm(
     sim: Simulator, act: Acting, shaping: Shaping, games: int, key: Key
 ) -> tuple[dict[str, float], Paths]:
@@ -73,8 +82,8 @@ async def compare_arms(ctx: ArmContext, arms: Mapping[str, ArmRun]) -> dict[str,
     """Runs the arms one after another, each of them once however often the run is resumed.
 
     Lines of an arm's "curve" go to the log with its name in front. In the run folder arms.md says
-    whether the guide helped and has the table of all. Says so where an arm that was rewarded for
-    something else is paid less, by the simulator, the more its own rewards are.
+    whether the guide helped, has the table of all, and what the chat models were asked for. Says
+    so where an arm that was rewarded for something else is paid less, by the simulator, the more its own rewards are.
     """
     results: dict[str, dict[str, Any]] = {}
     for name, run in arms.items():
@@ -92,9 +101,21 @@ async def compare_arms(ctx: ArmContext, arms: Mapping[str, ArmRun]) -> dict[str,
     if verdict:
         ctx.say(verdict)
     if ctx.out is not None:
-        lines = [*([verdict, ""] if verdict else []), *arm_table(results)]
+        asked = asked_lines(ctx.meters()) if isinstance(ctx, MetersClients) else []
+        lines = [*([verdict, ""] if verdict else []), *arm_table(results), *asked]
         (ctx.out / REPORT).write_text("\n".join(lines) + "\n")
     return results
+
+
+def asked_lines(meters: Mapping[str, Meter]) -> list[str]:
+    """A sentence for each chat model that was asked: calls, tokens, and the cost where it has prices."""
+    lines = list[str]()
+    for name, m in meters.items():
+        if m.calls or m.cached:
+            cost = f", which cost {m.cost:.4g} by its prices" if m.cost else ""
+            text = f"{name} was called {m.calls:,} times ({m.tokens:,} tokens{cost})"
+            lines += ["", f"{text}; {m.cached:,} replies were there already."]
+    return lines
 
 
 def guide_verdict(results: Mapping[str, Mapping[str, Any]]) -> str:

@@ -55,16 +55,7 @@ class GymSimulator:
         self._number = self._steps = 0
         self._space = self._envs[0].observation_space
         self.observation = int(self._spaces.flatdim(self._space))
-        self._first, self.actions = self._read_actions(self._envs[0].action_space)
-
-    def _read_actions(self, space: Any) -> tuple[int, int | Box]:
-        """The number of the first action, and the actions."""
-        if isinstance(space, self._spaces.Discrete):
-            return int(space.start), int(space.n)
-        if isinstance(space, self._spaces.Box) and len(space.shape) == 1:
-            low, high = (tuple(map(float, x)) for x in (space.low, space.high))
-            return 0, Box(low=low, high=high)
-        raise UserError(f"a simulator has Discrete actions or those of a flat Box, not {space}")
+        self._first, self.actions = read_actions(self._spaces, self._envs[0].action_space)
 
     def reset(self, rng: np.random.Generator, n: int) -> GymState:
         while len(self._envs) < n:
@@ -116,3 +107,13 @@ class GymSimulator:
     def _state(self, obs: np.ndarray, over_n: np.ndarray) -> GymState:
         self._number += 1
         return GymState(obs_nAO=obs[:, None], over_n=over_n, number=self._number)
+
+
+def read_actions(spaces: Any, space: Any) -> tuple[int, int | Box]:
+    """The number of the first action, and the actions of a space of Gymnasium's. Raises UserError for others."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.start), int(space.n)
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        low, high = (tuple(map(float, x)) for x in (space.low, space.high))
+        return 0, Box(low=low, high=high)
+    raise UserError(f"a simulator has Discrete actions or those of a flat Box, not {space}")

@@ -9,12 +9,14 @@ from palaestra.control.description import describe, read_description
 from palaestra.control.gym import GymSimulator
 from palaestra.control.parallel import ParallelSimulator
 from palaestra.control.simulators import Simulator
+from palaestra.control.vector import VectorSimulator
 from palaestra.errors import UserError
 from palaestra.tasks.user_code import load
 
 
 def simulator_by_name(spec: str) -> Simulator:
-    """A simulator from text: gymnasium:ID (or gym:ID), an environment of Gymnasium, or FILE.py:NAME,
+    """A simulator from text: gymnasium:ID (or gym:ID), an environment of Gymnasium, vector:ID, all its
+    copies by one call, or FILE.py:NAME,
     where a file has a simulator in arrays, a class or function without arguments that makes one, or
     one that makes an environment of Gymnasium or a parallel one of PettingZoo. FILE.toml is one of
     these with what is said of it there, see `SimulatorDescription`.
@@ -27,6 +29,8 @@ def simulator_by_name(spec: str) -> Simulator:
     for prefix in ("gymnasium:", "gym:"):
         if spec.startswith(prefix):
             return GymSimulator(spec.removeprefix(prefix))
+    if spec.startswith("vector:"):
+        return VectorSimulator(spec.removeprefix("vector:"))
     return simulator_from(load(spec, "simulator"), spec)
 
 
@@ -43,6 +47,11 @@ def simulator_from(own: Any, spec: str) -> Simulator:
     if is_env and made is own:
         raise UserError(
             f"{spec} is one environment, and many copies are needed: name a function that makes one, or its class"
+        )
+    if hasattr(made, "single_action_space"):
+        raise UserError(
+            f"{spec} makes a vectorised environment of a number of copies that it chooses: write a function that makes "
+            "palaestra.control.VectorSimulator(make, horizon), where make(n) makes one of n copies"
         )
     if hasattr(made, "possible_agents"):
         return ParallelSimulator(own)

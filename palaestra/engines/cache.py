@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 
 class SlotCache(Cache):
-    """Keys and values [slots, heads, length, dim] per layer, written in place."""
+    """Keys and values [slots, heads, length, dim] per layer, written in place; with router replay also
+    experts [slots, 1, length, K] per router.
+    """
 
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
+        self.experts: list[Tensor] = []
         self.slots, self.length = 0, 0
         self.place(0, torch.zeros(0, 0, dtype=torch.long), 0)
 
@@ -58,6 +62,18 @@ class SlotCache(Cache):
                 seen.append(rooms[layer_idx][:, :, : self.upto].index_select(0, self.slot_n))
         return seen[0], seen[1]
 
+    def keep_experts(self, router: int, chosen_NK: Tensor, dtype: torch.dtype) -> None:
+        """Writes what a router chose for the n q tokens of the pass, whose places are as for keys."""
+        if len(self.experts) == router:
+            blank = (self.slots, 1, self.length, chosen_NK.shape[1])
+            self.experts.append(chosen_NK.new_zeros(blank, dtype=dtype))
+        room = self.experts[router]
+        room.view(-1, room.shape[3])[self.lines(1)] = chosen_NK.to(dtype)
+
+    def experts_of(self, slot: int, n: int) -> np.ndarray:
+        """[n, L, K] what the routers chose for the first n tokens of a slot."""
+        return torch.stack([room[slot, 0, :n] for room in self.experts], 1).cpu().numpy()
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0
 
@@ -72,7 +88,7 @@ class SlotCache(Cache):
             max(slots, min(old_slots, most)),
             round_up(max(length, old_length)),
         )
-        for rooms in (self.keys, self.values):
+        for rooms in (self.keys, self.values, self.experts):
             for layer, old in enumerate(rooms):
                 rooms[layer] = old.new_zeros(self.slots, old.shape[1], self.length, old.shape[3])
                 rooms[layer][:old_slots, :, :old_length] = old[: self.slots]
@@ -84,7 +100,7 @@ class SlotCache(Cache):
         if not self.keys:
             return
         t, s = torch.tensor([target, source]).to(self.keys[0].device)
-        for room in (*self.keys, *self.values):
+        for room in (*self.keys, *self.values, *self.experts):
             room[t, :, :upto] = room[s, :, :upto]
 
 

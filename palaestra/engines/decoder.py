@@ -27,6 +27,7 @@ from palaestra.engines.rows import ANY, Product, RowRule, join, rule_for
 from palaestra.models import blockwise
 from palaestra.models.eyes import Seen
 from palaestra.models.load import Model
+from palaestra.models.routing import recording, routers_to_replay
 from palaestra.models.tower import mutual
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
@@ -39,10 +40,13 @@ class Decoder:
 
     Args:
         dtype: of the copies of linear layers' weights that are multiplied; "" = the model's.
+        record: whether the cache keeps which experts the routers of a mixture choose. Raises
+            UserError for other models.
     """
 
-    def __init__(self, model: Model, dtype: Format = ""):
+    def __init__(self, model: Model, dtype: Format = "", record: bool = False):
         self.model = model
+        self.routers = routers_to_replay(model) if record else []
         self.cache = SlotCache()
         self.linears = Reordered(model, dtype)
         self.compact = None if dtype else Compact.of(model)
@@ -58,7 +62,8 @@ class Decoder:
             config, "num_attention_heads", 0
         )
         layers, size = getattr(config, "num_hidden_layers", 0), self.model.head_size
-        return 2 * layers * heads * size * self.model.dtype.itemsize
+        chosen = sum(r.top * r.stored_as.itemsize for r in self.routers)
+        return 2 * layers * heads * size * self.model.dtype.itemsize + chosen
 
     @property
     def steady(self) -> bool:
@@ -67,7 +72,7 @@ class Decoder:
             rules = [self.compact.rows(), self.outputs()]
         else:
             rules = self.linears.rules()
-            if not rules or not self.model.packs:
+            if not rules or not self.model.packs or not self.linears.are_all():
                 return False
         return join([*rules, self.queries()]) is not None
 
@@ -225,15 +230,24 @@ class Decoder:
             past_nqL = seeing.scatter_reduce(2, at_nqq, mutual(ids_nq).to(torch.uint8), "amax") > 0
         # no longer than what counts: some architectures look at the longest
         position = at_nq.clamp(max=upto - 1)
-        with self.linears:
+        with self.linears, recording(self.routers, self.cache.keep_experts):
             return self.model.hidden(
                 ids_nq,
                 seen,
-                attention_mask=past_nqL[:, None],
+                attention_mask=self._mask(past_nqL[:, None]),
                 position_ids=position if shift_3nq is None else position + shift_3nq,
                 cache=self.cache,
                 **self.grouped,
             )
+
+    def _mask(self, seen: Tensor) -> Tensor:
+        """What is seen as the model's attention takes it: added to the scores by transformers' own, which
+        models have that no kernel serves, such as those with attention sinks.
+        """
+        if self.model.causal.config.get_text_config()._attn_implementation != "eager":
+            return seen
+        least = torch.finfo(self.model.dtype).min
+        return torch.zeros_like(seen, dtype=self.model.dtype).masked_fill_(~seen, least)
 
     def _logits(self, hidden_ND: Tensor) -> Tensor:
         """[N, V] in float32."""

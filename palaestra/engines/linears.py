@@ -18,6 +18,7 @@ from torch.nn.functional import linear
 
 from palaestra.engines.formats import Format, product_in
 from palaestra.engines.rows import ANY, Product, RowRule, rule_for
+from palaestra.errors import UserError
 from palaestra.models.load import Model
 from palaestra.models.quantised import Linear4bit
 
@@ -36,6 +37,7 @@ class Reordered:
     """
 
     def __init__(self, model: Model, dtype: Format = ""):
+        self.model = model
         self.dtype: Format = dtype
         able = model.device.type == "cpu" and (model.dtype == torch.float32 or dtype != "")
         kinds = (nn.Linear, Linear4bit)
@@ -46,6 +48,15 @@ class Reordered:
 
     def forget(self) -> None:
         self._made.clear()
+
+    def are_all(self) -> bool:
+        """Whether layers multiply with no other weights, such as those of experts or of a Conv1D."""
+        weights = {id(m.weight) for m in self.linears}
+        try:
+            every = [p for layer in self.model.layers for p in layer.parameters()]
+        except UserError:
+            return False
+        return all(id(p) in weights for p in every if p.dim() > 1)
 
     def rules(self) -> list[RowRule | None]:
         """Of every layer, with the threads there are."""

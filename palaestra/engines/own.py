@@ -36,8 +36,9 @@ from palaestra.models.eyes import Seen
 from palaestra.models.grid import no_grid, shifts
 from palaestra.models.heap import give_back
 from palaestra.models.load import Model
+from palaestra.models.routes import choices_from
 from palaestra.pictures import Picture, by_digest, need_text_alone, pictures_in
-from palaestra.types import Completion, Key, Replies, Sampling, rng_of
+from palaestra.types import Completion, ExpertChoices, Key, Replies, Sampling, rng_of
 
 
 class OwnEngine:
@@ -53,9 +54,11 @@ class OwnEngine:
             promised, as in bfloat16 or on a GPU, there are none, and a warning says so.
         dtype: in which linear layers sample on a processor, "" = the model's: "int8", "float16" or
             "bfloat16" read fewer bytes, and sample from a distribution beside the trainer's.
+        router_replay: a mixture of experts learns from its samples with the experts that they were
+            drawn with (rollout routing replay); see `models.routing`.
 
     Raises:
-        UserError: the machine does not have this dtype.
+        UserError: the machine does not have this dtype, or the model no routers to replay.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class OwnEngine:
         cache_mb: int = 4096,
         drafts: str = "off",
         dtype: Format = "",
+        router_replay: bool = False,
     ):
         check_format(dtype, model.device.type)
         self.model, self.slots, self.cache_mb, self.dtype = model, slots, cache_mb, dtype
@@ -73,7 +77,7 @@ class OwnEngine:
         self.drafts = Drafts(sources) if sources else None
         self._able: dict[int, bool] = {}  # by threads: whether drafts leave samples as they are
         self.dialect = Chat(model.tokenizer, model.places, model.sight)
-        self.decoder = Decoder(model, dtype)
+        self.decoder = Decoder(model, dtype, router_replay)
         self.prefixes = Prefixes()
         self._added = model.added  # what steers the model; see `activations.steered`
         self._version = 0
@@ -106,10 +110,11 @@ class OwnEngine:
 
     @property
     def exact(self) -> bool:
-        """Not in bfloat16, where a decoding step rounds otherwise than the training pass does, and
-        not with weights in fewer bytes.
+        """Not in bfloat16, where a decoding step rounds otherwise than the training pass does, not
+        with weights in fewer bytes, and not in a mixture, where rounding may choose other experts.
         """
-        return not self.dtype and torch.finfo(self.model.dtype).bits >= 32
+        whole = not self.dtype and torch.finfo(self.model.dtype).bits >= 32
+        return whole and not self.model.is_mixture
 
     async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
         """Continues `prompt`. The random stream is that of `key`; a full context ends the sample as
@@ -171,7 +176,7 @@ class OwnEngine:
         cut = ((n, rest.version),) if rest.version != begun.version else ()
         return replace(
             begun, ids=ids, logp=(*begun.logp, *rest.logp), text=text, cut=len(text),
-            finish=rest.finish, moved=(*begun.moved, *cut, *later),
+            finish=rest.finish, moved=(*begun.moved, *cut, *later), experts=rest.experts,
         )  # fmt: skip
 
     async def _score(
@@ -522,8 +527,8 @@ class OwnEngine:
 
         Sequences that run on close the ranks; the ended ones stay in the slots behind them.
         """
-        for r in self._running:
-            if not r.done.done() and (sample := self._finished(r)):
+        for slot, r in enumerate(self._running):
+            if not r.done.done() and (sample := self._finished(r, slot)):
                 r.done.set_result(sample)
         ended = [r.done.done() for r in self._running]
         n = ended.count(False)
@@ -555,7 +560,7 @@ class OwnEngine:
             return "stop", cut
         return ("length", -1) if len(r.ids) == len(r.uniform_T) else None
 
-    def _finished(self, r: SampleRequest) -> Completion | None:
+    def _finished(self, r: SampleRequest, slot: int) -> Completion | None:
         end = self._end(r)
         if end is None:
             return None
@@ -569,7 +574,15 @@ class OwnEngine:
             finish=finish,
             version=r.version,
             moved=tuple(r.versions),
+            experts=self._experts(r, slot),
         )
+
+    def _experts(self, r: SampleRequest, slot: int) -> ExpertChoices | None:
+        """What the routers chose for all of its tokens but the last, which no pass has read."""
+        if not self.decoder.routers:
+            return None
+        chosen_NLK = self.decoder.cache.experts_of(slot, r.length - 1)
+        return choices_from(chosen_NLK, (*r.prompt, *r.ids), self.decoder.routers[0].experts)
 
     def _stop_end(self, r: SampleRequest) -> int:
         """Where the first stop string ends in the decoded text, -1 = none. Only the tail can hold

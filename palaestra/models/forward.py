@@ -21,6 +21,7 @@ from palaestra.models.inside.attention import FROM_MAPS, attention_scores
 from palaestra.models.inside.features import FEATURES, HiddenPlaces
 from palaestra.models.layout import Fork, Layout
 from palaestra.models.model import Model
+from palaestra.models.routing import COLUMN, replaying
 from palaestra.types import Batch
 
 LOGITS = 1 << 26  # logits that may exist at a time: 256 MB in float32
@@ -145,9 +146,8 @@ def forward(
     replying = Replying.of(batch, needs)
     # ids[:, at + 1] is predicted at `at`
     row_N, at_N = (batch.mask[:, 1:] > 0).nonzero(as_tuple=True)
-    with model.recomputing():
-        run = packed_hidden if model.packs else padded_hidden
-        hidden_ND, hidden_MD = run(model, batch, row_N, at_N, replying.forks)
+    run = packed_hidden if model.packs else padded_hidden
+    hidden_ND, hidden_MD = run(model, batch, row_N, at_N, replying.forks)
     token_N = ids_BT[row_N, at_N + 1]
     temperature_N, exponent_N = _sampling(batch, row_N, at_N, temperature)
     named = tuple(n for n in needs if n.split(":")[0] in VOCABULARY)
@@ -238,14 +238,16 @@ def packed_hidden(
     seen, position = Seen.in_batch(batch), layout.position[None]
     if grids := model.grids(seen):
         position = (layout.position + layout_shifts(layout, batch, forks, grids))[:, None]
-    run = model.hidden(
-        layout.ids[None],
-        seen,
-        position_ids=position,
-        attention_mask=whole,
-        layout=layout,
-    )
-    return run[0, layout.before[row_N, at_N + 1]], run[0, layout.before_forks]
+    given = layout.tokens_of(batch[COLUMN]) if COLUMN in batch.columns else None
+    with replaying(model, given), model.recomputing():
+        run = model.hidden(
+            layout.ids[None],
+            seen,
+            position_ids=position,
+            attention_mask=whole,
+            layout=layout,
+        )
+        return run[0, layout.before[row_N, at_N + 1]], run[0, layout.before_forks]
 
 
 def padded_hidden(
@@ -253,8 +255,15 @@ def padded_hidden(
 ) -> tuple[Tensor, Tensor]:
     """As `packed_hidden`, of rows that are padded on the right."""
     ids, row_M, at_M = with_texts(batch, forks) if forks else (batch["ids"], row_N[:0], at_N[:0])
-    run = model.hidden(ids, Seen.in_batch(batch))
-    return run[row_N, at_N], run[row_M, at_M]
+    given = None
+    if COLUMN in batch.columns:
+        B, T, *sizes = batch[COLUMN].shape
+        whole = batch[COLUMN].new_full((*ids.shape, *sizes), -1)
+        whole[:B, :T] = batch[COLUMN]
+        given = whole.flatten(0, 1)
+    with replaying(model, given), model.recomputing():
+        run = model.hidden(ids, Seen.in_batch(batch))
+        return run[row_N, at_N], run[row_M, at_M]
 
 
 class InStrips(torch.autograd.Function):

@@ -73,6 +73,14 @@ class Layout:
     blocks: tuple[Block, ...]
     before: Tensor
     before_forks: Tensor
+    # of the batch, in order: (row, first token, how many); the texts of forks follow
+    runs: tuple[tuple[int, int, int], ...] = ()
+
+    def tokens_of(self, column: Tensor) -> Tensor:
+        """[N, ...] what a column [B, T, ...] of whole numbers says of each place; -1 in texts of forks."""
+        parts = [column[row, at : at + n] for row, at, n in self.runs]
+        rest = len(self.ids) - sum(n for *_, n in self.runs)
+        return torch.cat([*parts, column.new_full((rest, *column.shape[2:]), -1)])
 
     @classmethod
     def of(cls, batch: Batch, forks: Sequence[Fork] = ()) -> Layout:
@@ -125,6 +133,10 @@ class Layout:
             blocks=tuple(blocks),
             before=before.to(device),
             before_forks=before_M,
+            runs=(
+                *((owner.index(g), 0, len(p)) for g, p in enumerate(prompts)),
+                *((b, u, len(t)) for b, (u, t) in enumerate(zip(first, tails, strict=True))),
+            ),
         )
 
 
@@ -136,15 +148,25 @@ def prompts_and_tails(batch: Batch) -> tuple[list[tuple[int, ...]], list[int], l
     # the first trained token
     first = torch.where(trained.any(1), trained.int().argmax(1), length_B).tolist()
     rows = batch["ids"].tolist()
-    number: dict[tuple[int, ...], int] = {}
+    number: dict[tuple[tuple[int, ...], bytes], int] = {}
+    routed_B = _routed_prompts(batch, first)
     owner = [
-        number.setdefault(tuple(row[:u]), len(number)) for row, u in zip(rows, first, strict=True)
+        number.setdefault((tuple(row[:u]), routed), len(number))
+        for row, u, routed in zip(rows, first, routed_B, strict=True)
     ]
     return (
-        list(number),
+        [prompt for prompt, _ in number],
         owner,
         [row[u : n - 1] for row, u, n in zip(rows, first, length_B.tolist(), strict=True)],
     )
+
+
+def _routed_prompts(batch: Batch, first: Sequence[int]) -> list[bytes]:
+    """Of each row the experts that its prompt was sampled with, for with others it is another prompt."""
+    if "experts" not in batch.columns:
+        return [b""] * len(first)
+    given = batch["experts"].cpu()
+    return [given[b, :u].numpy().tobytes() for b, u in enumerate(first)]
 
 
 def _starts(lengths: list[int], at: int) -> list[int]:

@@ -43,6 +43,7 @@ from palaestra.models.offload import offloading
 from palaestra.models.packed import enable
 from palaestra.models.precision import SMALL
 from palaestra.models.quantised import unpacked_weights
+from palaestra.models.routing import Router, find_routers
 from palaestra.models.tower import Tower, mutual
 from palaestra.pictures import FIRST_PLACE, Picture
 from palaestra.sounds import Sound
@@ -404,6 +405,7 @@ class Model:
         on = torch.is_grad_enabled() and (self.recompute or self.is_thrifty)
         every = self.module.modules() if on else ()
         layers = [m for m in every if isinstance(m, GradientCheckpointingLayer)]
+        before = {m: f for m in layers if (f := m.__dict__.get("forward"))}
         for layer in layers:
             layer.__dict__["forward"] = partial(checkpoint, layer.forward, **options)
         moves = self.offload and torch.is_grad_enabled()
@@ -414,6 +416,8 @@ class Model:
         finally:
             for layer in layers:
                 del layer.__dict__["forward"]
+                if layer in before:
+                    layer.__dict__["forward"] = before[layer]
 
     def _between_layers(
         self, seen: Mapping[int, Callable[[Tensor], None]]
@@ -424,6 +428,22 @@ class Model:
     @cached_property
     def layers(self) -> list[nn.Module]:
         return layers_of(self.causal)
+
+    @property
+    def routers(self) -> list[Router]:
+        """What chooses experts in its layers, in order; none in a dense model. Raises UserError where
+        these choices cannot be replayed.
+        """
+        return self._routers
+
+    @cached_property
+    def _routers(self) -> list[Router]:
+        return find_routers(self.layers)
+
+    @cached_property
+    def is_mixture(self) -> bool:
+        """Whether it has experts of which a token takes some."""
+        return any(hasattr(m, "experts") for m in self.causal.modules())
 
     @cached_property
     def _decoder(self) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from palaestra.abilities import HoldsEpisodes, ReadsCalls
 from palaestra.declared import declare
 from palaestra.errors import Fatal, Fault, UserError
+from palaestra.models.routes import later_choices
 from palaestra.types import (
     Act,
     Ask,
@@ -188,6 +189,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         text=sample.text,
         finish=sample.finish,
         choices=sample.choices,
+        experts=later_choices(row, sample.experts),
     )
     book.rows[at] = row.add(sampled)
     if sample.choices is not None:

@@ -215,6 +215,7 @@ class Continued(Resuming):
                 version=before.version,
                 moved=before.moved,
                 choices=before.choices,
+                experts=before.experts,
             )
         if ask.choices is not None:
             return await self._choose(row, before, ask, key)
@@ -247,6 +248,7 @@ class Continued(Resuming):
             finish=finish,
             version=more.version if before.version is None else before.version,
             moved=_joined(before, more, len(ids)),
+            experts=more.experts,
         )
 
     async def _choose(self, row: Row, before: Segment, ask: Ask, key: Key) -> Completion:

@@ -57,6 +57,18 @@ def say_notes(ctx: RunContext) -> None:
         ctx.say(f"note: {note}")
 
 
+def say_copied(ctx: RunContext) -> None:
+    """Of an index of the user's: that queries are copied from what they shall find."""
+    from palaestra.services.index import BM25
+    from palaestra.worlds.copied import MOST, copied_note
+
+    index, tasks = getattr(ctx.bench.world, "retriever", None), ctx.bench.tasks
+    if isinstance(index, BM25) and index.shuffle is None:
+        size = min(split_size(tasks, "train") or MOST, MOST)
+        if note := copied_note((tasks.task("train", i) for i in range(size)), index):
+            ctx.say(f"data: {note}")
+
+
 async def check_bench(ctx: RunContext) -> None:
     """Before the first step: what is to be said of the problem, and whether its golds are paid
     best.
@@ -76,6 +88,7 @@ async def check_bench(ctx: RunContext) -> None:
     say_notes(ctx)
     for line in await world.remarks() if isinstance(world, Remarks) else ():
         ctx.say(f"note: {line}")
+    say_copied(ctx)
     if ctx.plan.evaluate and split_size(tasks, "test") == 0:
         ctx.say("note: no problem is held out, so none is evaluated; --test-data FILE gives some")
         ctx.plan = replace(ctx.plan, evaluate=0)

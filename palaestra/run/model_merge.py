@@ -45,6 +45,10 @@ Then = Literal["task", "ties"]
 REPORT = "report.json"
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the second model, at which the loss is measured
 TEXTS = 256  # of the data, at most
+NO_BARRIER = (
+    "no texts were given, so the barrier between the two models is not measured: whether they lie in one "
+    "basin is not known; give --data FILE"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,7 @@ def merge(
         "with": how,
         "models": {"first": first, "second": second, **({"base": base} if base else {})},
         "options": effective(how, chosen),
-        **describe_merge(common, speaker, distances, bool(base)),
+        **describe_merge(common, speaker, distances, bool(base), measured=bool(data)),
         **(losses_on(data, models, folder, device) if data else {}),
     }
     write_atomic(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
@@ -202,10 +206,17 @@ def merge(
 
 
 def describe_merge(
-    common: CommonWeights, speaker: StoredModel, distances: Distances, has_base: bool
+    common: CommonWeights,
+    speaker: StoredModel,
+    distances: Distances,
+    has_base: bool,
+    *,
+    measured: bool,
 ) -> dict[str, Any]:
-    """What a merge kept, how far it lies from its models, and what differs between these."""
-    notes = [*common.notes]
+    """What a merge kept, how far it lies from its models, and what differs between these; a note
+    where no barrier is `measured`.
+    """
+    notes = [*common.notes, *([] if measured else [NO_BARRIER])]
     if len({str(m.tokenizer.chat_template) for m in (common.base, *common.models)}) > 1:
         notes.append(f"the chat templates differ; the merge has that of {speaker.name}")
     return {

@@ -197,10 +197,13 @@ def settings_for(runnable: Runnable, settings: Settings) -> Settings:
 
 def world_for(settings: Settings) -> str:
     """Where the method's card asks questions; "" = nowhere, or the run names tools or an agent in
-    the place of an interpreter, or tools where the card says that these do.
+    the place of an interpreter, or tools in place of a search where the card asks for tools.
     """
+    from palaestra.run.benches import SEARCHES
+
     card = card_of(settings.recipe)
-    theirs = card.world.startswith(INTERPRETER) or any(x.kind == "tools" for x in card.needs.places)
+    searches = card.world in SEARCHES and any(x.kind == "tools" for x in card.needs.places)
+    theirs = card.world.startswith(INTERPRETER) or searches
     return "" if theirs and (settings.tools or settings.agent) else card.world
 
 
@@ -411,6 +414,31 @@ def check_problem_settings(settings: Settings) -> None:
         )
 
 
+def bench_with_tools(bench: Bench, settings: Settings, room: str, *, judged: bool) -> Bench:
+    """With an interpreter, or the user's tools, where the run has some. `room`: in which it plays; ""
+    = none.
+
+    Raises:
+        UserError: where a tool shall fail that is not called.
+    """
+    from palaestra.run import benches, rooms
+    from palaestra.worlds.outage import parse_outage
+    from palaestra.worlds.tools import WithTools
+
+    if settings.in_code:
+        bench = benches.add_interpreter(bench, settings)
+    elif settings.tools and room not in rooms.TAKES_TOOLS:
+        limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
+        outage = parse_outage(settings.break_tool) if settings.break_tool else None
+        bench = benches.add_tools(bench, WithTools(settings.tools, *limits, outage), judged=judged)
+    if settings.break_tool and not isinstance(bench.world, WithTools):
+        raise UserError(
+            "--break-tool lets a tool of --tools fail, and this run calls none; a search or programs in "
+            'the reply take it in brackets, e.g. --env "search(fails=0.3,fails_from=10)"'
+        )
+    return bench
+
+
 def bench_of(
     settings: Settings,
     *,
@@ -425,18 +453,15 @@ def bench_of(
     data where no reward is named.
     """
     from palaestra.run import benches, rooms, several
-    from palaestra.worlds.outage import parse_outage
-    from palaestra.worlds.tools import WithTools
 
     check_problem_settings(settings)
-    coded = settings.in_code
     players: Mapping[str, Player] = {}
     room = rooms.room_of(settings)
     if room in benches.SEARCHES and not settings.data and writes_questions(recipe):
         bench = benches.documents_alone(settings)
     elif room:
         bench = rooms.ROOMS[room](settings, instruction)
-    elif settings.env and not coded:
+    elif settings.env and not settings.in_code:
         records = benches.rows_of(settings, answers=False) if settings.data else None
         bench, players = several.from_envs(settings.env, records)
     elif settings.agent and settings.data and not settings.reward:
@@ -461,18 +486,7 @@ def bench_of(
         bench, players = benches.bench_by_name(settings.task or TASK)
     if settings.agent:
         bench = benches.add_agent(bench, settings)
-    if coded:
-        bench = benches.add_interpreter(bench, settings)
-    elif settings.tools and room not in rooms.TAKES_TOOLS:
-        limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
-        outage = parse_outage(settings.break_tool) if settings.break_tool else None
-        with_tools = WithTools(settings.tools, *limits, outage)
-        bench = benches.add_tools(bench, with_tools, judged=judged)
-    if settings.break_tool and not isinstance(bench.world, WithTools):
-        raise UserError(
-            "--break-tool lets a tool of --tools fail, and this run calls none; a search or programs in "
-            'the reply take it in brackets, e.g. --env "search(fails=0.3,fails_from=10)"'
-        )
+    bench = bench_with_tools(bench, settings, room, judged=judged)
     return (
         replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench
     ), players

@@ -34,6 +34,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.method import Recipe
 from palaestra.models.load import Model, frozen_copy, load_heads, trainable_copy
 from palaestra.models.master import Optimizer
+from palaestra.models.routing import for_learner
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.run.mismatch import compared, gaps
@@ -265,7 +266,7 @@ class ShardedContext(RunContext):
 
         def run(batch: Batch) -> Outputs:
             with self.phase("forward"):
-                return self.sharded(name)(batch, needs)
+                return self.sharded(name)(for_learner(batch, name), needs)
 
         return run
 
@@ -273,7 +274,7 @@ class ShardedContext(RunContext):
         self, name: str, objective: Objective, batch: Batch, budget: int
     ) -> dict[str, Tensor]:
         moves = self.moves.setdefault(name, TokenMoves())
-        return self.sharded(name).backward(objective, batch, budget, moves)
+        return self.sharded(name).backward(objective, for_learner(batch, name), budget, moves)
 
     def outputs(
         self, name: str, needs: Sequence[str], batch: Batch, parts: Sequence[Tensor]
@@ -281,7 +282,7 @@ class ShardedContext(RunContext):
         if not self._learns:
             return super().outputs(name, needs, batch, parts)
         with self.phase("forward"):
-            return self.sharded(name).outputs(needs, batch, parts)
+            return self.sharded(name).outputs(needs, for_learner(batch, name), parts)
 
     def describe(self, seen: Groups, ready: Groups) -> Metrics:
         """On rank 0 as in one process; the others take part in what is measured for it."""

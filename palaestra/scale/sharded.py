@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -98,6 +99,8 @@ def shard(model: Model, mesh: DeviceMesh) -> TrainingForward:
         )
     # a model remembers what it finds out about itself, and finds it in whole weights alone
     _ = model.packs, model.position_bytes
+    with suppress(UserError):  # asked for where routers are replayed
+        _ = model.routers
     model.logits(torch.zeros(1, model.width, dtype=model.dtype, device=model.device))
     low = {p.dtype for p in model.trainable() if is_low(p)}
     policy = MixedPrecisionPolicy(cast_forward_inputs=False)

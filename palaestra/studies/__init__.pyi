@@ -11,8 +11,10 @@ from .arms import (
 from .items import (
     Item as Item,
     answers as answers,
+    guessed as guessed,
     keep_rows as keep_rows,
     passed as passed,
+    possible_answers as possible_answers,
     quality as quality,
     right_shares as right_shares,
 )
@@ -23,6 +25,7 @@ from .diversity import (
 from .models import (
     BASE as BASE,
     bring_models as bring_models,
+    hold_template as hold_template,
     knows_base as knows_base,
     listed as listed,
     on_problem as on_problem,
@@ -35,6 +38,9 @@ from .ownership import (
 )
 from .power import (
     least_difference as least_difference,
+    least_shift as least_shift,
+    mean_power as mean_power,
+    tell_mean_power as tell_mean_power,
     tell_power as tell_power,
 )
 from .page import (

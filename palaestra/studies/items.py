@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -154,6 +155,20 @@ def passed(items: Sequence[Item], k: int) -> list[float]:
     """pass@k of each problem, unbiased; its samples are at least k."""
     right_shares(items)
     return [pass_at_k(len(x["right"]), sum(x["right"]), min(k, len(x["right"]))) for x in items]
+
+
+def possible_answers(items: Sequence[Item], answers: int = 0) -> int:
+    """How many answers somebody guesses among who reads no problem: the number that is given, else that of
+    different right answers of these problems; 0 = nobody says what is right.
+    """
+    return answers or len({str(x["gold"]) for x in items if x["gold"] is not None})
+
+
+def guessed(answers: int, k: int = 1) -> float:
+    """The share of problems that k guesses solve, each drawn from `answers` with replacement:
+    1 - (1 - 1 / answers)^k. NaN where their number is not known.
+    """
+    return 1 - (1 - 1 / answers) ** k if answers else math.nan
 
 
 def keep_rows(path: Path, items: Sequence[Item]) -> None:

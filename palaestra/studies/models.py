@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from palaestra.chat.dialect import Chat
+from palaestra.chat.template import specials
 from palaestra.errors import UserError
 from palaestra.needs.declared import NeededModel
 from palaestra.store.folder import read_config
 from palaestra.studies.training import run_of, training_remark
 
+OWN = "own"  # the template of each model's tokenizer
+DIFFER = "the models' chat templates differ"
 # what a study compares with, as its card declares it
 BASE = NeededModel(
     "base",
@@ -37,7 +41,9 @@ def knows_base(ctx: Any, base: str) -> bool:
     return bool(base) or "base" in ctx.models or bool(start_of(ctx.model("policy").name))
 
 
-def bring_models(ctx: Any, base: str, others: Mapping[str, str] | None = None) -> None:
+def bring_models(
+    ctx: Any, base: str, others: Mapping[str, str] | None = None, template: str = OWN
+) -> str:
     """Adds the frozen models of a study to its context, unless they are there: "base", what training
     began with, and `others` by their names. Says what the run of the model was trained on.
 
@@ -45,6 +51,10 @@ def bring_models(ctx: Any, base: str, others: Mapping[str, str] | None = None) -
         base: a name or folder; "" = what the run of the model under study began with; "policy" = a
             copy of that model.
         others: likewise.
+        template: the chat template of all of them; see `hold_template`.
+
+    Returns:
+        Which templates the models are asked with, in a sentence.
 
     Raises:
         UserError: no base is given and none is known.
@@ -62,6 +72,55 @@ def bring_models(ctx: Any, base: str, others: Mapping[str, str] | None = None) -
             ctx.reference(name, source)
     if remark := training_remark(ctx):
         ctx.say(f"note: {remark}")
+    held = hold_template(ctx, ("base", *(others or {}), "policy"), template)
+    if held.startswith(DIFFER):
+        ctx.say(f"note: {held}")
+    return held
+
+
+def hold_template(ctx: Any, names: Sequence[str], template: str = OWN) -> str:
+    """Asks several models with one chat template, before any of them is sampled.
+
+    Args:
+        ctx: of the study.
+        names: of the models in the run.
+        template: "own" = each with that of its tokenizer; "base" = all with that of the start; else a
+            file with one.
+
+    Returns:
+        What was done, in a sentence; where own templates differ, that they do.
+
+    Raises:
+        UserError: no such file, or the template writes a special token that a model does not have.
+    """
+    own = {name: str(ctx.model(name).tokenizer.chat_template or "") for name in names}
+    differ = len({*own.values()}) > 1
+    if template == OWN:
+        if differ:
+            return f"{DIFFER}, and what is measured is both changes; template=base holds them fixed"
+        return "the templates of the models' tokenizers, which are the same"
+    if template == "base":
+        text, source = own["base"], "the start's"
+    else:
+        file = Path(template).expanduser()
+        if not file.is_file():
+            raise UserError(f"template={template}: no such file; give own, base or a file with one")
+        text, source = file.read_text(encoding="utf-8"), f"that of {template}"
+    marks = specials(ctx.model("base").tokenizer)
+    for name in names:
+        model = ctx.model(name)
+        missing = [m for m in marks if m in text and m not in specials(model.tokenizer)]
+        if missing:
+            raise UserError(
+                f"template={template} writes {missing[0]}, which is no special token of {model.name}; take "
+                "another template, or template=own"
+            )
+        if own[name] != text:
+            model.tokenizer.chat_template = text or None
+            ctx.dialects.pop(name, None)
+            ctx.engine(name).dialect = Chat(model.tokenizer, model.places, model.sight)
+    changed = "they differ by themselves" if differ else "they are alike by themselves"
+    return f"one template for all models, {source}; {changed}"
 
 
 def on_problem(ctx: Any, problem: str) -> Any:

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from palaestra.sounds import Sound
+from palaestra.tasks.option_bias import OptionBias
+from palaestra.tasks.options import option_texts
 from palaestra.tasks.picture_data import FORMS
 from palaestra.types import Task
 
@@ -90,6 +92,7 @@ class Preflight:
         self.faults: dict[str, FaultCount] = {}
         self.units: Counter[str] = Counter()
         self.unit_at: dict[str, int] = {}
+        self.options, self.options_at = OptionBias(), -1
         self.other = ""  # the last answer that differs from the one that is looked at
         self.last = ""
         # the first text of a column of pictures or sounds that was read as none, by what it is of
@@ -126,6 +129,9 @@ class Preflight:
             self._count("templated", i)
         if is_json(prompt):
             self._count("json", i)
+        if gold and (options := option_texts(meta)):
+            self.options.look(options, gold)
+            self.options_at = i if self.options_at < 0 else self.options_at
         if gold and isinstance(answer, str | int | float) and not isinstance(answer, bool):
             self._gold(i, prompt, gold.strip(), choices)
 
@@ -282,6 +288,9 @@ class Preflight:
                 True,
                 ("a policy that always says so looks trained"),
             )
+        if bias := self.options.finding():
+            mend = "whoever reads no question does as well; compare with the questions left out"
+            yield bias, self.options_at, True, mend
         sentence = count("sentence")
         if sentence.n >= max(1, 0.1 * n):
             cut = next((c for c in ("####", "boxed") if count(c).n >= 0.5 * n), "")

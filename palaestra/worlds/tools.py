@@ -108,8 +108,9 @@ class WithTools:
         if turn == self.turns:
             cut = facts(counts, (*done, False), used, **await self._log(log))
             return Frame(state=state, facts=cut, status="truncated:turns")
-        broken = {"broken": out} if (out := self._broken(calls, key)) else {}
-        results = await toolbox(self.tools).answer(calls, self.seconds, self.chars, **broken)
+        results = await toolbox(self.tools).answer(
+            calls, self.seconds, self.chars, broken=self._broken(calls, key)
+        )
         malformed = [isinstance(c, Malformed) for c in calls]
         failed = [r[1] and not m for r, m in zip(results, malformed, strict=True)]
         more = (1, len(calls), sum(malformed), sum(failed))

@@ -5,7 +5,10 @@ import asyncio
 import numpy as np
 import palaestra as pl
 import pytest
-from palaestra.control.arms import arm_table, guide_verdict
+from palaestra.control.arms import arm_table, asked_lines, guide_verdict
+from palaestra.types import Meter
+
+from tests.chat_server import serving
 
 
 class Coin:
@@ -126,3 +129,34 @@ def test_a_summary_begins_with_the_true_returns():
     summary = pl.control.arm_summary(found)
     assert list(summary) == ["return", "gain", "return_none", "return_no_words", "arms"]
     assert (summary["return"], summary["gain"], summary["return_no_words"]) == (3.0, 2.0, 2.0)
+
+
+def test_the_report_counts_the_calls_and_the_money(context, tmp_path):
+    """A guide's reply of 5 tokens at 2 a million and its prompt of 10 at 1 cost 20e-6; a second question was answered
+    before. A budget that has room for one call ends the run of the arm before the next is sent.
+    """
+    run = context(out=tmp_path)
+    words = lambda text: pl.ChatRequest(messages=pl.services.question_messages(text), max_tokens=20)
+    with serving(lambda body: body["messages"][-1]["content"]) as (server, url):
+        paid = pl.Endpoint(url=url, model="dear", cache="", max_cost=100e-6, prices=(1.0, 2.0))
+        source = pl.services.TranscribedSource(paid)
+
+        async def arm():
+            client = run.client(source)
+            for text in ("q0", "q0"):
+                await client.chat(words(text))
+            return {"return": 1.0, "env_steps": 8}
+
+        async def too_dear():
+            await run.client(source).chat(words("q" * 40))
+            return {"return": 1.0}
+
+        asyncio.run(pl.control.compare_arms(run, {"none": arm}))
+        assert (
+            "dear was called 1 times (15 tokens, which cost 2e-05 by its prices); 1 replies"
+            in (tmp_path / "arms.md").read_text()
+        )
+        with pytest.raises(pl.Fault, match="chat-budget"):
+            asyncio.run(pl.control.compare_arms(run, {"guide": too_dear}))
+        assert len(server.seen) == 1
+    assert asked_lines({"idle": Meter()}) == []

@@ -20,9 +20,8 @@ def model(folder):
     return save_tiny("idefics3", Path("seeing").resolve())
 
 
-@pytest.fixture(scope="module", autouse=True)
-def pictures(folder):
-    """Of unequal sizes."""
+def write_pictures():
+    """Ten rows in mine.jsonl, and their pictures of unequal sizes."""
     Path("photos").mkdir()
     rows = []
     for i in range(10):
@@ -31,6 +30,11 @@ def pictures(folder):
         Image.fromarray(np.clip(np.array(COLOURS[name]) + noise, 0, 255).astype(np.uint8)).save(f"photos/{i}.png")
         rows.append({"image": f"photos/{i}.png", "prompt": "Which colour?", "answer": name, "demonstration": name})
     write_rows("mine.jsonl", rows)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pictures(folder):
+    write_pictures()
 
 
 @pytest.mark.slow

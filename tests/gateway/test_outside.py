@@ -159,7 +159,8 @@ def test_64_requests_at_once(player):
         ("/v1/chat/completions", b"{", {}, 400),
         ("/v1/chat/completions", b"[" * 100_000, {}, 400),
         ("/v1/completions", {"prompt": "x"}, {}, 404),
-        ("/v1/responses", {"input": "x"}, {}, 404),
+        ("/v1/responses", {"input": 3}, {}, 400),
+        ("/v1/responses", {"input": "x", "previous_response_id": "resp_1"}, {}, 404),
         ("/episodes/../v1/models", None, {}, 400),
         ("/episodes/e/task", None, {}, 200),
         ("/episodes/e/reward", {"reward": True, "x": 1}, {}, 200),
@@ -176,7 +177,7 @@ def test_what_is_refused(player, path, body, headers, status):
         except urllib.error.HTTPError as error:
             about = json.load(error)["error"]
             assert set(about) == {"message", "type", "code", "param"} and client.server.key not in about["message"]
-            assert error.code != 404 or "POST chat/completions" in about["message"]
+            assert error.code != 404 or any(x in about["message"] for x in ("POST chat/completions", "no response"))
             return error.code
         return 200
 
@@ -216,3 +217,22 @@ def test_the_client_of_openai(player):
 
     said, (record,) = served(player, work)
     assert [s["text"] for s in record["rows"][0]["segments"] if s["trained"]] == said
+
+
+def test_the_client_of_openai_with_responses(player):
+    openai = pytest.importorskip("openai", reason="the package openai is not installed")
+
+    def work(client):
+        own = openai.OpenAI(base_url=f"{client.server.url}/episodes/e/v1", api_key=client.server.key)
+        a = own.responses.create(model="policy", input=ASKED)
+        b = own.responses.create(model="policy", input=[*ASKED, *a.output, {"role": "user", "content": "5"}])
+        with own.responses.stream(model="policy", input="6", previous_response_id=b.id) as stream:
+            events = list(stream)
+        c = "".join(e.delta for e in events if e.type == "response.output_text.delta")
+        assert events[-1].type == f"response.{events[-1].response.status}" and events[-1].response.output_text == c
+        client("/episodes/e/reward", {"reward": 1})
+        return [a.output_text, b.output_text, c]
+
+    said, (record,) = served(player, work)
+    (row,) = record["rows"]
+    assert [s["text"] for s in row["segments"] if s["trained"]] == said

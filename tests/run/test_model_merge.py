@@ -164,6 +164,7 @@ def test_the_barrier_is_that_of_averages(trio, tmp_path):
     assert report["barrier"] == pytest.approx(max(0, (np.array(losses) - line).max()), abs=1e-4)
     assert report["loss"]["merge"] == pytest.approx(losses[2], abs=1e-4)
     assert report["data"] == {"file": args["data"], "texts": 3, "cut": 0}
+    assert model_merge.NO_BARRIER not in report["notes"]
     assert json.loads((tmp_path / "m" / "report.json").read_text()) == report
 
 
@@ -171,7 +172,8 @@ def test_transformers_loads_the_merge(trio, tmp_path, monkeypatch):
     """Also from several files. No model is loaded where no data are read, and no part of a file is left."""
     monkeypatch.setattr(model_merge, "load", lambda *a, **k: pytest.fail("a whole model in memory"))
     monkeypatch.setattr(stored.ShardWriter.__init__, "__defaults__", (3000,))
-    pl.run.merge(str(trio / "a"), str(trio / "b"), out=tmp_path / "m")
+    report = pl.run.merge(str(trio / "a"), str(trio / "b"), out=tmp_path / "m")
+    assert "barrier" not in report and report["notes"] == [model_merge.NO_BARRIER]
     files = sorted(p.name for p in (tmp_path / "m").iterdir())
     shards = [f for f in files if f.endswith(".safetensors")]
     assert len(shards) > 1 and f"model-00001-of-0000{len(shards)}.safetensors" in shards

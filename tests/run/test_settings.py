@@ -139,7 +139,17 @@ def test_what_a_setting_decides():
             "env",
             "docs",
         ),
-        *("graph", "tools", "tool_turns", "tool_seconds", "tool_chars", "break_tool", "agent", "agent_seconds", "agent_keep"),
+        *(
+            "graph",
+            "tools",
+            "tool_turns",
+            "tool_seconds",
+            "tool_chars",
+            "break_tool",
+            "agent",
+            "agent_seconds",
+            "agent_keep",
+        ),
         *("dtype", "max_tokens", "seed", "evaluate"),
     )
     assert {"recompute", "engine", "steps"} < set(setting_names(Use.REPEATED)) and "seed" not in setting_names(

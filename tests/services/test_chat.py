@@ -19,6 +19,7 @@ from palaestra.services.chat.endpoint import (
     EXTRAS,
     Endpoint,
     body_of,
+    cost_bound,
     refused_extras,
     retry_after,
 )
@@ -174,9 +175,12 @@ def test_concurrency_is_bounded():
     assert server.most <= 3
 
 
+WORST = cost_bound(body_of(ChatRequest(messages=question_messages("q0")), "default"), (1.0, 1.0))
+
+
 @pytest.mark.parametrize(
     "budget",
-    [{"max_calls": 3}, {"max_tokens": 45}, {"max_cost": 4.5e-5, "prices": (1.0, 1.0)}],
+    [{"max_calls": 3}, {"max_tokens": 45}, {"max_cost": 2 * 15e-6 + WORST, "prices": (1.0, 1.0)}],
     ids=lambda b: next(iter(b)),
 )
 def test_a_budget_ends_the_calls(budget):
@@ -185,6 +189,24 @@ def test_a_budget_ends_the_calls(budget):
         replies = ask_all(client, 5)
     assert len(server.seen) == 3
     assert [r.cause for r in replies[3:]] == ["chat-budget"] * 2
+
+
+def test_no_call_is_sent_that_could_exceed_the_money():
+    """A reply of 5 tokens at 2 a million and a prompt of 10 at 1 cost 20e-6. A call may cost 35 bytes of prompt and 20
+    tokens of reply: 75e-6. Of 150e-6 four calls leave 70e-6, so the fifth is refused; of two calls at a time one is, of 140e-6.
+    """
+    bound = cost_bound(body_of(ChatRequest(messages=question_messages("q0"), max_tokens=20), "m"), (1.0, 2.0))
+    assert bound == pytest.approx((35 + 2 * 20) / 1e6)
+    assert cost_bound({"prompt": [1, 2, 3], "max_tokens": 1}, (1.0, 2.0)) == pytest.approx(11e-6)
+    with serving(echo) as (server, url):
+        client = quick(url, concurrency=1, max_cost=150e-6, prices=(1.0, 2.0)).open()
+        replies = ask_all(client, 6, max_tokens=20)
+        assert len(server.seen) == 4 and [r.cause for r in replies[4:]] == ["chat-budget"] * 2
+        assert client.meter.numbers()["cost"] == pytest.approx(80e-6) and client.under_way == 0.0
+        assert "8e-05 of 0.00015 of its cost are spent" in str(replies[4])
+        two = quick(url, concurrency=2, max_cost=140e-6, prices=(1.0, 2.0)).open()
+        both = ask_all(two, 2, max_tokens=20)
+    assert [isinstance(r, Fault) for r in both] == [False, True]  # 2 x 75e-6 are more than there is
 
 
 def test_a_retry_is_a_call_of_the_budget():

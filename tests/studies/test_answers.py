@@ -1,14 +1,19 @@
 """Answers of a study: equal after a stop, the same random numbers for two models, and files that can be read."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import palaestra as pl
 import pytest
+from palaestra.api import studying
 from palaestra.api.studying import studies
+from palaestra.catalogue import CHECKS
 from palaestra.cli.main import main
 from palaestra.errors import UserError
+from palaestra.settings.fields import Settings
 from palaestra.studies import items as module
+from palaestra.studies.glance import verdict
 
 ASK = ["study", "math-beyond", "--model", "tiny", "--base", "tiny-agent", "--task", "add", "problems=5", "samples=3"]
 RIGHT = {"id": "a", "right": [True, False, False, True], "rewards": [1.0, 0.0, 0.0, 1.0], "texts": ["x"] * 4}
@@ -96,7 +101,7 @@ def test_what_is_no_study_is_refused(tmp_path, capsys):
     assert "grpo is no study; " in capsys.readouterr().err
     assert main(["study", "--model", "tiny"]) == 2
     assert "name one study, or all" in capsys.readouterr().err
-    assert main(["study", "all", "nothing=3", "--out", str(tmp_path / "a")]) == 2
+    assert main(["study", "all", "nothing=3", "--task", "add", "--out", str(tmp_path / "a")]) == 2
     assert "no study of the check-up takes 'nothing'" in capsys.readouterr().err
 
 
@@ -109,19 +114,53 @@ def test_the_list_says_what_each_answers(capsys):
 
 def test_the_check_up_is_one_page(tmp_path, capsys):
     out = tmp_path / "all"
-    words = ["problems=3", "samples=2", "temperatures=[0.5]"]
+    words = ["problems=3", "samples=2", "temperatures=[0.5]", "best_of=0", "questions=8", "statements=64", "layers=[2]"]
     assert (
         main(["study", "all", "--model", "tiny", "--base", "tiny-agent", "--task", "add", "--out", str(out), *words])
         == 0
     )
     page = (out / "study.html").read_text()
     told = capsys.readouterr().out
-    for name in ("math-beyond", "rlhf-diversity"):
+    for name in ("math-beyond", "rlhf-diversity", "calibration", "forgetting", "sawmil"):
         first = json.loads((out / name / "study.json").read_text())["findings"][0]
         assert f'<a href="{name}/study.html">' in page and first in told
+    glance = next(t for t in json.loads((out / "study.json").read_text())["tables"] if t["title"] == "At a glance")
+    assert [r[0].split(":")[0] for r in glance["rows"]] == [
+        "accuracy", "pass@k", "diversity", *(["diversity lost beyond what a colder start loses"] * (len(glance["rows"]) - 8)),
+        "calibration error", "confidence less share of right answers", "forgetting", "forgetting", "probes",
+    ]  # fmt: skip
+    assert all("(" in r[1] and r[2] for r in glance["rows"]), "each has its interval and what it says"
+    assert (out / "chart-4.png").is_file() and "Right answers by confidence" in page
+
+
+def test_what_an_interval_says():
+    x = lambda low, high: pl.stats.Interval(mean=(low + high) / 2, low=low, high=high, n=9)
+    assert verdict(x(-0.1, 0.1), 1) == verdict(x(0, 0.1), 1) == "no change is seen"
+    assert [verdict(x(0.1, 0.2), way) for way in (1, -1, 0)] == ["better", "worse", "more"]
+    assert [verdict(x(-0.2, -0.1), way) for way in (1, -1, 0)] == ["worse", "better", "less"]
+
+
+def test_a_check_up_without_a_model_trains_the_built_in_one_first(tmp_path, monkeypatch):
+    """Which is then compared with what it began with."""
+    asked = []
+
+    def trained(settings, out, talk):
+        asked.append((settings.recipe, settings.task, settings.steps, dict(settings.set)))
+        return replace(settings, model="tiny-agent", set={"base": "tiny", **settings.set}, task="count")
+
+    monkeypatch.setattr(studying, "train_embedded", trained)
+    monkeypatch.setattr(studying, "make_study", lambda settings, out, talk: asked.append(settings.recipe) or out)
+    report = {"findings": ["x"], "question": "?", "protocol": {}, "numbers": {}, "tables": [], "charts": []}
+    monkeypatch.setattr(studying, "read_report", lambda folder: report)
+    studying.check_up(Settings(recipe="grpo", set={"probes": False}), tmp_path, talk=False)
+    assert asked[0][0] == "grpo" and {*asked[1:]} == {"math-beyond", "rlhf-diversity", "calibration", "forgetting"}
+    asked.clear()
+    studying.check_up(Settings(recipe="grpo", task="add", set={"base": "tiny"}), tmp_path, talk=False)
+    assert "math-beyond" in asked and asked[-1] == "sawmil" and len(asked) == 5, "and nothing is trained"
 
 
 def test_the_page_names_all_studies():
     page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
     for name, study in studies().items():
-        assert f"| [{name}](methods/{name}.md) | {study.question} |" in page
+        place = f"#{name}" if name in CHECKS else f"methods/{name}.md"
+        assert f"| [{name}]({place}) | {study.question} |" in page

@@ -53,6 +53,24 @@ def each(rows, **changes):
     return [{**r, **{k: make(r) for k, make in changes.items()}} for r in rows]
 
 
+def permuted(values, i):
+    """One of their orders."""
+    orders = list(itertools.permutations(values))
+    return list(orders[i % len(orders)])
+
+
+def choices(n):
+    """Questions whose answers are told by no rule."""
+    return [
+        {
+            "prompt": f"Which is case {i}?",
+            "options": permuted([f"kind {i:02}", f"sort {i + 1:02}", f"form {i + 2:02}"], i),
+            "answer": f"kind {i:02}",
+        }
+        for i in range(n)
+    ]
+
+
 def pairs(n=20):
     return [{"prompt": f"{i}?", "chosen": f"yes {i}", "rejected": "no"} for i in range(n)]
 
@@ -91,6 +109,9 @@ FAULTS = {  # rows, what is said
     "units of some": (each(sums(20), answer=lambda r: f"{r['answer']} pens") + sums()[20:], r"20 answers are numbers with a unit and 20 without, e\.g\. .*:1 \('7 pens'\); write all in one way"),
     "per cent of some": (each(sums(5), answer=lambda r: f"{r['answer']}\\%") + sums()[5:], r"5 answers are numbers with a unit and 35 without"),
     "units of one kind": (each(sums(30), answer=lambda r: f"{r['answer']} km") + each(sums()[30:], answer=lambda r: f"{r['answer']} m"), r"answers are in km and in m, e\.g\. .*:31 \('37 m'\)"),
+    "the longest option": (each(choices(40), options=lambda r: permuted(["red", "blue", r["answer"]], int(r["answer"][-2:]))), r"^the longest option is right in 40 of 40 questions, by chance in 13, e\.g\. .*:1 .*the questions left out$"),
+    "the shortest option": (each(choices(40), options=lambda r: permuted(["it is red because", "it is blue because of the leaves", r["answer"]], int(r["answer"][-2:]))), r"^the shortest option is right in 40 of 40"),
+    "one option whenever it stands": ([*choices(40), *({"prompt": f"Which of {i}?", "options": permuted(["all three", f"{i % 7} mm", f"{i % 6} km"], i), "answer": "all three"} for i in range(30))], r"^the option 'all three' is right in 30 of 30 questions that have it, e\.g\. "),
     "a pair of equals": (at(pairs(), 6, chosen="no"), r"1 of 20 records have the same text as chosen and rejected, e\.g\. .*:7"),
 }  # fmt: skip
 
@@ -119,6 +140,8 @@ def chosen(name, words):
 
 LETTER, COLOUR = chosen("letter", "ABCD"), chosen("colour", ("red", "green", "blue", "white"))
 SANE = {
+    "options of one length": choices(300),
+    "few questions": each(choices(6), options=lambda r: ["a", "b", r["answer"]]),
     "chain": toy(ArithmeticChain()), "count": toy(Count()), "rec": toy(Rec()), "knights": toy(Knights()), "variants": toy(Variants()),
     "problems as GSM8K's": [{"prompt": f"{NAMES[i % 5]} sold {i} clips in April and twice as many in May. How many in both?", "answer": f"{3 * i:,}"} for i in range(900)],
     "letters of options": [{"prompt": f"Which fits case {i}?", "options": [f"a{i}", "b", "The plant grows taller because it has light."], "answer": LETTER()} for i in range(300)],

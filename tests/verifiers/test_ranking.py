@@ -1,8 +1,11 @@
 """NDCG of rankings: by hand, and as another library computes it."""
 
+import random
+
 import pytest
 from palaestra.errors import UserError
 from palaestra.verifiers import document_grades, ndcg, rank_sources
+from palaestra.verifiers.ranking import recall, reciprocal_rank
 
 
 def test_one_relevant_document_by_its_place():
@@ -56,3 +59,20 @@ def test_what_a_column_of_relevant_documents_may_have():
     for wrong in ({"a": "high"}, {"a": True}, True, [1.5, 2], {"a": 0}):
         with pytest.raises(UserError, match="row 3: gold is"):
             document_grades(wrong, "row 3")
+
+
+def test_ir_measures_has_the_same_numbers():
+    """Two hundred random rankings, with grades 0 to 3, documents that were not found, and ties of nothing."""
+    measures = pytest.importorskip("ir_measures", reason="pip install ir-measures pytrec-eval-terrier")
+    rng = random.Random(0)
+    for query in range(200):
+        grades = {f"d{i}": rng.randint(0, 3) for i in range(rng.randint(1, 30))}
+        names = rng.sample([f"d{i}" for i in range(40)], rng.randint(1, 40))
+        judged = [measures.Qrel(str(query), name, grade) for name, grade in grades.items()]
+        ranked = [measures.ScoredDoc(str(query), name, -float(i)) for i, name in enumerate(names)]
+        k = rng.choice((1, 3, 5, 10, 100))
+        theirs = {str(m): v for m, v in measures.calc_aggregate(
+            [measures.nDCG @ k, measures.RR @ k, measures.R @ k], judged, ranked).items()}  # fmt: skip
+        ours = {"nDCG": ndcg, "RR": reciprocal_rank, "R": recall}
+        for name, of in ours.items():
+            assert of(names, grades, k) == pytest.approx(theirs[f"{name}@{k}"], abs=1e-9), (query, name, k)

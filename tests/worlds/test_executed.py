@@ -22,7 +22,9 @@ class Box:
         return ()
 
     async def answer(self, calls, seconds, chars):
-        return [(Message(role="tool", content="?"), isinstance(c, Malformed) or not c.args["works"], 0.0) for c in calls]
+        return [
+            (Message(role="tool", content="?"), isinstance(c, Malformed) or not c.args["works"], 0.0) for c in calls
+        ]
 
 
 def said(*calls, text="", finish="eos"):

@@ -58,13 +58,15 @@ TASKS = {  # what a task asks for, by its name
 }
 DOCS = Path("docs")
 STUDIES: Mapping[str, tuple[str, ...]] = {  # pages of studies of several methods, by family
+    "analysis": ("sharpening", "checkups"),
     "data": ("curricula",),
     "domains": ("ranking",),
     "games": ("selfplay",),
+    "inference": ("search-study",),
     "llm4rl": ("guides",),
     "multimodal": ("sight",),
     "objectives": ("exact",),
-    "preference": ("losses",),
+    "preference": ("losses", "overoptimisation"),
 }
 
 

@@ -22,6 +22,7 @@ from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load
 from palaestra.models.lora import LoRA
 from palaestra.models.model import NO_BOUND
+from palaestra.models.routing import for_learner
 from palaestra.models.threads import use_threads
 from palaestra.models.vocabulary import Tokenizes, TokenSpelling
 from palaestra.rollout.privileged import PrivilegedReader
@@ -172,7 +173,7 @@ class RunModels(RunSituation):
 
         def run(batch: Batch) -> Outputs:
             with self.phase("forward"):
-                return forward(model, batch, needs)
+                return forward(model, for_learner(batch, name), needs)
 
         return run
 

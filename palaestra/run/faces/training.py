@@ -15,6 +15,7 @@ from palaestra.engines import select
 from palaestra.models.heap import give_back
 from palaestra.models.load import load_heads
 from palaestra.models.master import Optimizer, load_optimiser
+from palaestra.models.routing import for_learner
 from palaestra.run.cases import dump_case
 from palaestra.run.faces.models import RunModels
 from palaestra.run.moves import TokenMoves
@@ -85,6 +86,6 @@ class RunTraining(RunModels):
                 self.out / "cases" / f"step-{self.step}-{name}",
                 self.whole(name),
                 learner,
-                batch,
+                for_learner(batch, name),
                 metrics,
             )

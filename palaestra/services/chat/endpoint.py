@@ -13,6 +13,7 @@ environment variable `key_env` at each call; it is in no setting, log, cache or 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,13 +37,16 @@ RETRY_STATUSES = (408, 409, 425, 429)  # and every 5xx
 # what not every server takes
 EXTRAS = ("top_p", "response_format", "logprobs", "top_logprobs", "seed")
 TOP = 20  # log-probabilities asked for: the most that the protocol gives
+ROUNDING = 1e-9  # of sums of prices
 EXCERPT = 200  # characters of an endpoint's own words in a message
 
 
 @stage
 class Endpoint:
     """Where, who, and how patiently. Budgets are of a run, divided among the processes that ask, and
-    of each part of a pipeline anew; 0 = unbounded, and checked before a call: those under way may exceed them. Judges with
+    of each part of a pipeline anew; 0 = unbounded, and checked before a call: those under way may exceed them, but
+    for `max_cost`. A call is not sent that, with those under way, could cost more than is left: its prompt counts as
+    a token a byte, its reply as long as it may be (`cost_bound`). Judges with
     equal settings share a client and so a budget, and judges with a `name` of their own have one
     each.
     """
@@ -84,6 +88,7 @@ class EndpointClient:
         # of the monotonic clock: when the endpoint lets itself be asked again
         self.not_before = 0.0
         self.elsewhere: Callable[[], Meter] = Meter  # what others have spent of the same budget
+        self.under_way = 0.0  # what calls that are not answered yet may cost
         self._doors: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             WeakKeyDictionary()
         )
@@ -188,15 +193,19 @@ class EndpointClient:
         """
         key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        bound = cost_bound(body, self.settings.prices) if self.settings.max_cost else 0.0
         async with self._door():
             while (wait := self.not_before - time.monotonic()) > 0:
                 await asyncio.sleep(wait)
-            self._spend()
+            self._spend(bound)
+            self.under_way += bound
             try:
                 return await self.wire.post(body, headers)
             except Fault as fault:
                 detail = str(fault).removeprefix(f"{fault.cause}: ")
                 raise Again(fault.cause, self._clean(detail)) from None
+            finally:
+                self.under_way -= bound
 
     def take_part(self, number: int, of: int, elsewhere: Callable[[], Meter]) -> None:
         """Divides the budget among processes, see `abilities.HasBudget`."""
@@ -211,13 +220,24 @@ class EndpointClient:
         self.settings = replace(self.settings, **parts, max_cost=self.settings.max_cost / of)
         self.elsewhere = elsewhere
 
-    def _spend(self) -> None:
-        """Counts a call, if the budget has one left."""
+    def _spend(self, bound: float = 0.0) -> None:
+        """Counts a call, if the budget has one left.
+
+        Args:
+            bound: of what the call may cost.
+        """
         others = self.elsewhere()
+        cost = self.meter.cost + others.cost
+        most = self.settings.max_cost
+        if most and cost + self.under_way + bound > most + ROUNDING:
+            raise Fault(
+                "chat-budget",
+                f"{self.name}: {cost:g} of {most:g} of its cost are spent at {self.settings.url}, and a call may cost "
+                f"{bound:g}; raise max_cost, or ask for shorter replies",
+            )
         for spent, most, what in (
             (self.meter.calls + others.calls, self.settings.max_calls, "calls"),
             (self.meter.tokens + others.tokens, self.settings.max_tokens, "tokens"),
-            (round(self.meter.cost + others.cost, 6), self.settings.max_cost, "of its cost"),
         ):
             if most and spent >= most:
                 raise Fault(
@@ -290,6 +310,15 @@ def body_of(
     if request.choices:
         body |= {"logprobs": True, "top_logprobs": TOP}
     return {k: v for k, v in body.items() if k not in without}
+
+
+def cost_bound(body: Mapping[str, Any], prices: tuple[float, float]) -> float:
+    """What a request costs at most, by the prices of a million tokens: a token has a byte at least, the marks of
+    a message are no more than its quotes, names and braces in JSON, and a reply ends at `max_tokens`.
+    """
+    prompt = body.get("messages", body.get("prompt", ""))
+    n = len(json.dumps(prompt, ensure_ascii=False).encode())
+    return (n * prices[0] + int(body.get("max_tokens", 0)) * prices[1]) / 1e6
 
 
 def refused_extras(

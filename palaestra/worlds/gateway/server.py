@@ -2,6 +2,7 @@
 
     POST /episodes/ID/v1/chat/completions    a turn; also /v1/chat/completions with the header
                                              x-palaestra-episode: ID
+    POST /episodes/ID/v1/responses           the same in the form of the Responses API
     POST /episodes/ID/reward                 {"reward": 0.5} or {"answer": "..."}; also below /v1
     GET  /episodes/ID/task                   the task as JSON
     GET  /v1/models                          what may stand as `model`
@@ -29,6 +30,7 @@ from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
+from palaestra.worlds.gateway.responses import ResponseAnswer, read_response_request
 from palaestra.worlds.gateway.wire import CompletionAnswer, CompletionRequest, Refusal, read_request
 
 LARGEST = 16 << 20  # bytes of a request
@@ -37,14 +39,13 @@ IDLE = 600  # seconds that a connection may be silent
 GLANCE = 5.0  # seconds between looks at whether the episode's loop is still alive
 MODEL = "policy"
 NAME = re.compile(r"\w[\w.-]{0,99}")
-PATH = re.compile(r"(?:/episodes/([\w.-]{1,100}))?(?:/v1)?/(chat/completions|models|reward|task)")
+PATH = re.compile(
+    r"(?:/episodes/([\w.-]{1,100}))?(?:/v1)?/(chat/completions|responses|models|reward|task)"
+)
 EPISODE, AGENT = "x-palaestra-episode", "x-palaestra-agent"
 NAMES = ("127.0.0.1", "localhost")
 OVER = "the episode is over"
-SERVED = (
-    "the API here is POST chat/completions and GET models, not /v1/responses: tell your framework to "
-    "use chat completions"
-)
+SERVED = "the API here is POST chat/completions, POST responses and GET models"
 
 
 @dataclass(eq=False)
@@ -68,6 +69,8 @@ class GatewaySession:
     ended: asyncio.Event = field(default_factory=asyncio.Event)  # it has reported that
     closed: bool = False
     open_calls: set[Waiting] = field(default_factory=lambda: set())
+    # the messages of each response, its own among them: what `previous_response_id` goes on from
+    responses: dict[str, list[Mapping[str, Any]]] = field(default_factory=lambda: {})
 
     def ask(self, request: CompletionRequest) -> CompletionAnswer:
         """The answer to a request; blocks its thread. Raises Refusal where the episode ends."""
@@ -232,6 +235,8 @@ class GatewayHandler(BaseHTTPRequestHandler):
                 raise Refusal(400, 'write {"reward": NUMBER} or {"answer": "TEXT"}')
             self.gateway.find(episode).report(outcome)
             return self._reply({"ok": True})
+        if what == "responses":
+            return self._respond(body, self.gateway.find(episode))
         if what != "chat/completions":
             raise Refusal(405, "this address takes GET", "method_not_allowed")
         request = read_request(body, self.headers.get(AGENT, ""))
@@ -241,15 +246,33 @@ class GatewayHandler(BaseHTTPRequestHandler):
     def _answer(self, request: CompletionRequest, answer: CompletionAnswer) -> None:
         if not request.stream:
             return self._reply(answer.json(), notes=request.notes)
+        self._begin_stream()
+        for chunk in answer.chunks(request.usage):
+            self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _respond(self, body: Any, session: GatewaySession) -> None:
+        """Answers a request of the Responses API."""
+        request, messages = read_response_request(
+            body, session.responses, self.headers.get(AGENT, "")
+        )
+        self.gateway.note(request.notes)
+        answer = ResponseAnswer(answer=session.ask(request), body=body)
+        session.responses[answer.id] = [*messages, answer.message]
+        if not request.stream:
+            return self._reply(answer.json(), notes=request.notes)
+        self._begin_stream()
+        for event in answer.events():
+            data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+            self.wfile.write(data.encode())
+
+    def _begin_stream(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Cache-Control", "no-store")
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
-        for chunk in answer.chunks(request.usage):
-            self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-        self.wfile.write(b"data: [DONE]\n\n")
 
     def _open(self) -> None:
         self._body()

@@ -7,6 +7,7 @@ import palaestra as pl
 import pytest
 from palaestra.cli.main import main
 from palaestra.recipes.analysis import rlhf_diversity as study
+from palaestra.recipes.analysis.rlhf_diversity.measures import best_of
 from palaestra.stats import Interval
 
 
@@ -59,13 +60,13 @@ def test_temperatures_are_in_their_order(monkeypatch):
 
     for name, stand_in in {
         "bring_models": lambda *given: None,
-        "tell_power": lambda *given: "",
+        "tell_mean_power": lambda *given: "",
         "publish": lambda ctx, report: report,
     }.items():
         monkeypatch.setattr(pl.studies, name, stand_in)
     monkeypatch.setattr(study.Diversity, "_answers", answers)
     monkeypatch.setattr(study, "measure", lambda ctx, name, items: measured(**items[0]))
-    report = asyncio.run(study.Diversity().run(None))
+    report = asyncio.run(study.Diversity(best_of=0).run(None))
     assert report.numbers["lost_beyond_sharpening"].mean == pytest.approx(0.85 - 0.5)
     line = report.charts[0].lines[0]
     assert list(line.x) == [0.2, 0.4, 0.5, 0.6] and list(line.y) == [0.9, 0.8, 0.6, 0.1]
@@ -117,8 +118,22 @@ def test_own_files_and_a_further_model(tmp_path):
     found = json.loads((tmp_path / "out" / "study.json").read_text())
     assert found["numbers"]["moved"] == found["numbers"]["kl"] == 0
     rows = found["tables"][0]["rows"]
-    assert [r[0] for r in rows] == ["start", "agent", "model"] and rows[0][1:] == rows[2][1:] != rows[1][1:]
+    assert [r[0] for r in rows] == ["start", "agent", "model", "start, best of 4"]
+    assert rows[0][1:] == rows[2][1:] != rows[1][1:]
+    assert rows[3][-1] == "0.64", "log 4 - 3/4, the bound"
+    assert found["findings"][-1].startswith("Best of 4 from the start, chosen by the problem's reward, gets ")
     assert len(found["tables"][1]["rows"]) == 3
+
+
+def test_best_of_n_takes_the_best_of_each_block_and_the_first_of_equals():
+    """Of rewards 0 1 | 1 1 | 0 the second, the third, and nothing of what is left over."""
+    item = {
+        "problem": 3, "texts": list("abcde"), "right": [False, True, True, True, False], "rewards": [0, 1, 1, 1, 0],
+        "tokens": [1, 2, 3, 4, 5], "cut": [False] * 5,
+    }  # fmt: skip
+    (best,) = best_of([item], 2)
+    assert best["texts"] == ["b", "c"] and best["tokens"] == [2, 3] and best["problem"] == 3
+    assert best_of([item], 1)[0]["texts"] == list("abcde") and best_of([item], 6)[0]["texts"] == []
 
 
 def test_a_model_without_a_name_is_refused():

@@ -13,6 +13,7 @@ from palaestra.recipes.llm4rl.dahlia.program import (
     TaskArms,
     judge_numbers,
     read_tasks,
+    reports_of_others,
     retried_success,
     world_by_name,
 )
@@ -220,9 +221,10 @@ def test_the_arms_stand_beside_each_other_and_a_killed_run_ends_the_same(context
         (tmp_path / "kept" / f"{name}.json").unlink()
     assert run() == first and len(asked) == calls
     arms = first["arms"]
-    assert list(arms) == ["none", "guide", "verdict", "random", "oracle"]
-    # without luck: the covered block stops the first program, and only a report helps
-    assert [arms[a]["return"] for a in arms] == [0, 1, 0, 0, 1]
+    assert list(arms) == ["none", "guide", "verdict", "shuffled", "random", "oracle"]
+    # without luck: the covered block stops the first program, and only a report helps; the script looks at its poses
+    # after any report, so one of another task helps as well
+    assert [arms[a]["return"] for a in arms] == [0, 1, 0, 1, 0, 1]
     assert arms["random"]["attempts"] == arms["guide"]["attempts"] == 2 and first["recovered"] == 1
     assert (arms["guide"]["precision"], arms["guide"]["recall"], arms["guide"]["errors"]) == (1, 1, 1)
     rows = [json.loads(x) for x in (tmp_path / "tasks" / "guide.jsonl").read_text().splitlines()]
@@ -231,6 +233,34 @@ def test_the_arms_stand_beside_each_other_and_a_killed_run_ends_the_same(context
         and "lies on it" in rows[0]["trace"][0]["error"]
         and "What differs" in rows[0]["trace"][0]["report"]
     )
+
+
+def test_in_the_shuffled_arm_the_lines_are_of_another_task(context, tmp_path):
+    """The planner adds what its report names: right with its own, wrong with that of the other task. The judge is
+    the same; where one task alone has a report there is nobody to exchange it with.
+    """
+    heard = []
+
+    def answer(request):
+        text = request.messages[-1].content
+        target = 2 if "to two" in request.messages[0].content + text else 3
+        if "A robot was told" in text:
+            return {"judge": f"judge = poses()['count'] == {target}", "report": [f"add {target} in all"]}
+        heard.append(text)
+        return {"program": f"add({text.split(' in all')[0][-1]})" if " in all" in text else "x = 1"}
+
+    rows = [{"instruction": "to two", "target": 2}, {"instruction": "to three", "target": 3}]
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    own = made(answer, world=world_by_name_of(COUNTER), instructions=str(file), tasks=0)
+    found = asyncio.run(own.run(context(out=tmp_path / "run"))).metrics["arms"]
+    assert (found["guide"]["return"], found["shuffled"]["return"], found["verdict"]["return"]) == (1, 0, 0)
+    told = [json.loads(x) for x in (tmp_path / "run" / "tasks" / "shuffled.jsonl").read_text().splitlines()]
+    assert [t["trace"][0]["report"].splitlines()[-1] for t in told] == ["add 3 in all", "add 2 in all"]
+    assert reports_of_others([{"trace": [{"report": "a"}, {"report": "b"}]}, {"trace": [{"report": "c"}]}], KEY) is None
+
+
+KEY = ("test",)
 
 
 def test_one_attempt_recovers_nothing_and_judgments_can_be_turned(context):

@@ -41,9 +41,10 @@ def test_five_candidates_are_asked_for_and_one_that_merges_them(context):
 
     source = pl.Scripted(answer)
     ctx = context()
-    found = asked(ctx, LaRe(asked=source))
+    program = LaRe(asked=source)
+    found = asked(ctx, program)
     assert [(r.temperature, r.seed) for r in seen] == [(1.0, n) for n in range(5)] + [(0.3, 0)]
-    assert len(found) == len(MERGED) and ctx.client(source).meter.calls == 6
+    assert len(found) == len(MERGED) and ctx.client(program.source).meter.calls == 6
     told = seen[-1].messages[0].content
     assert lare.MERGE in told and told.count('{"expressions":[') == 5
     assert "- touching, 0 to 2: number of agents" in seen[0].messages[0].content
@@ -103,7 +104,7 @@ def test_a_simulator_and_a_model_of_ones_own(context):
         seen.append(request.messages[0].content)
         return {"expressions": ["number_0", "change_0"]}
 
-    program = LaRe(asked=pl.Scripted(answer), sim=Walk(), learner=pl.control.PPO(games=8), steps=64)
+    program = LaRe("factors", pl.Scripted(answer), sim=Walk(), learner=pl.control.PPO(games=8), steps=64)
     found = asyncio.run(program.run(ctx)).metrics
     assert (found["factors"], found["calls"], found["env_steps"]) == (2, 6, 64) and "- change_1, 1 to 1" in seen[0]
     assert asyncio.run(program.run(context(steps=1))).metrics["env_steps"] == 32  # one iteration of 8 games of 4 steps
@@ -146,7 +147,7 @@ def test_constant_factors_say_nothing_and_the_states_are_what_agents_see(context
 
 
 def test_what_each_arm_learns_from(games):
-    of = lambda reward: LaRe(reward, **SMALL).shaping((), WORDS, KEY)
+    of = lambda reward: LaRe(reward, **SMALL).shaping(reward, (), WORDS, KEY)
     assert of("dense") is pl.control.as_paid and of("episodic") is pl.control.at_the_end
     assert of("state").settings.sampled == 0 and of("sampled state").settings.sampled == 16
     total = pl.control.returns_of(games)
@@ -164,6 +165,41 @@ def test_an_arm_runs_and_tells_its_numbers(reward, context):
     if reward == "shuffled":
         assert found == run(0)  # law 6
         assert found["return"] != run(1)["return"]
+
+
+def test_four_arms_take_equal_steps_and_a_killed_run_ends_with_the_same(context, tmp_path):
+    """Each arm has the numbers of its own run; after a kill the factors come from the transcript, and only the arm
+    that was lost is learned again.
+    """
+    asked_for, said = [], []
+
+    def answer(request):
+        asked_for.append(request)
+        return recorded(request)
+
+    made = LaRe(**(SMALL | {"asked": pl.Scripted(answer)}))
+
+    def run():
+        ctx = context(out=tmp_path)
+        ctx.say = said.append
+        return asyncio.run(made.run(ctx)).metrics
+
+    first = run()
+    assert first["calls"] == len(asked_for) == 6 and list(first["arms"]) == ["none", "guide", "shuffled", "oracle"]
+    assert {r["env_steps"] for r in first["arms"].values()} == {400}
+    for name, credit in lare.ARMS.items():
+        alone = asyncio.run(LaRe(credit, **SMALL).run(context())).metrics
+        assert first["arms"][name]["return"] == alone["return"]
+        assert first["arms"][name]["correlation"] == alone["correlation"]
+    oracle = first["arms"]["oracle"]
+    assert oracle["learned_from"] == pytest.approx(oracle["return"])
+    (tmp_path / "kept" / "arm-shuffled.json").unlink()
+    again = run()
+    assert again == {**first, "calls": 0} and len(asked_for) == 6  # nothing was asked again
+    assert "| shuffled |" in (tmp_path / "arms.md").read_text() and "arm shuffled" in said
+    policy = pl.control.load_policy(tmp_path / "policy")
+    test = pl.control.mean_return(made.sim, policy.act, 256, ("lare", 0, "test"))
+    assert test == pytest.approx(first["return"])
 
 
 def test_the_arms_differ_in_their_reward_alone():

@@ -317,6 +317,26 @@ def test_arms_of_a_run(tmp_path):
     assert policy.observation == DroneNetwork().observation
 
 
+def test_a_killed_run_ends_with_the_same_and_arms_take_equal_steps(context, tmp_path):
+    """A model that says something else at every call is heard once: what is lost is learned again from its transcript."""
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        return {"targets": [[len(asked) % 9, 2], [3, len(asked) % 7]]}
+
+    made = LearnNetwork(pl.Scripted(answer), learner=pl.control.PPO(games=4, epochs=1), games=4, steps=160, calls=6)
+    run = lambda: asyncio.run(made.run(context(out=tmp_path, seed=3))).metrics
+    first, calls = run(), len(asked)
+    for arm in ("guide", "unmatched", "flown"):
+        (tmp_path / "kept" / f"arm-{arm}.json").unlink()
+    assert run() == first and len(asked) == calls > 0 and json.dumps(first)
+    learned = [n for n in first["arms"] if n not in ("random", "flown", "oracle flown")]
+    assert {first["arms"][n]["env_steps"] for n in learned} == {160} and len(learned) == 7
+    assert 0 < first["arms"]["guide"]["asked"] <= 6
+    assert len((tmp_path / "transcript.jsonl").read_text().splitlines()) == calls
+
+
 class OnePlace(DroneNetwork):
     """Games of one place of users, as of a simulator that always begins alike."""
 

@@ -19,7 +19,7 @@ from palaestra.recipes.llm4rl.rmd_hoi.goal import (
     plan_rewards,
     target_reward,
 )
-from palaestra.recipes.llm4rl.rmd_hoi.parts import MovementParts
+from palaestra.recipes.llm4rl.rmd_hoi.parts import MovementParts, spell_distances, spell_places
 from palaestra.recipes.llm4rl.rmd_hoi.plan import (
     APPROACH,
     CONTACT,
@@ -127,6 +127,31 @@ def test_a_phase_ends_above_the_threshold_and_a_switch_never_costs():
     left, _, _ = moving.step(last, np.full((3, 1, 1), 1.0), RNG)
     assert moving.facts(left)["plan_reward"][:, 0] == pytest.approx([0.5 + np.exp(-21.25) / 2] * 3)
     assert moving.facts(left)["plan_phase"].tolist() == [[2]] * 3
+
+
+def test_a_phase_without_contact_ends_where_its_targets_are():
+    """A hand that approaches its target and stands 0.5 from it, a quarter of the unit, has exp(-0.0625) = 0.94 of it and
+    exp(-2) of the trend, so r_G stays below 0.9: the phase ends by `arrive` alone. One that asks for contact does not.
+    """
+    to = {"body_target": {"part": "hand", "place": "flag"}}
+    approach, touch = plan_of(phase(("hand", "flag", APPROACH), **to)), plan_of(phase(("hand", "flag", CONTACT), **to))
+    parts, still = MovementParts.of(Line(), "hand=0:1", "flag=-1.5"), np.zeros((2, 1, 1))
+    for plan, arrive, done in ((approach, False, 0), (approach, True, 1), (touch, True, 0)):
+        sim = MovementSimulator(Line(), MovementGoals(plan=plan, scene=LINE), parts.places, 0.9, arrive)
+        after, _, _ = sim.step(sim.reset(RNG, 2), still, RNG)  # at -2
+        assert sim.facts(after)["plan_phase"][:, 0].tolist() == [done, done]
+        assert (sim.facts(after)["plan_reward"] < 0.9).all() or plan is touch
+    goals = MovementGoals(plan=plan_of(phase(("hand", "flag", APPROACH))), scene=LINE)
+    assert not goals.arrived(np.zeros((1, 1), int), {"hand": still[:1], "flag": still[:1]}, 0.9).any()  # no target
+
+
+def test_the_scene_in_words():
+    places = {"hand": np.array([[0.0, 1.0], [2.0, 1.0]]), "flag": np.array([[3.0, 1.0], [3.0, 1.0]])}
+    assert spell_places(places).splitlines() == [
+        "- hand: (0.00, 1.00); over games from (0.00, 1.00) to (2.00, 1.00)",
+        "- flag: (3.00, 1.00), always",
+    ]
+    assert spell_distances(places, ["hand"], ["flag"]) == "- from hand: flag 2.00"
 
 
 def test_targets_are_parts_or_places():
@@ -341,6 +366,7 @@ def test_a_run_that_was_killed_ends_with_the_same_and_asks_once(context, tmp_pat
     (tmp_path / "kept" / "arm-guide.json").unlink()
     assert run() == first and len(asked) == 1 and json.dumps(first)
     assert "Press the button" in asked[0] and "- 1: the distance shrinks" in asked[0]
+    assert "- button: (" in asked[0] and "- from left: box " in asked[0]  # where things are
     arms = first["arms"]
     assert list(arms) == ["none", "guide", "contact", "shuffled"]
     assert {r["env_steps"] for r in arms.values()} == {40}

@@ -169,6 +169,8 @@ class AdviserInfluence:
             )
 
     async def run(self, ctx: pl.Context) -> pl.Result:
+        power = pl.studies.mean_power(self.n, "share of right decisions", "team")
+        ctx.say(power)
         log, logged = self._log(ctx)
         fits = fit_all(log, pl.rng_of(ctx.key("fit")))
         skills = (log.skill,) * (log.voters - 1) if logged else self.skills
@@ -192,6 +194,7 @@ class AdviserInfluence:
             "rounds": f"{self.rounds} of {self.n} simulated teams, the same luck in all arms",
             "models of trust": f"fitted on {'the log' if logged else f'{LOG} simulated teams whose members waver'}, "
             f"measured on {len(fits.held)} decisions of other teams; Beta {tell_beta(fits.beta)}",
+            "power": power,
         }
         if len(teams) < len(self.defences):
             protocol["left out"] = "defences that change trust itself: members' own was learned"

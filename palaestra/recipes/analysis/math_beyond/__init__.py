@@ -30,6 +30,7 @@ from palaestra.recipes.analysis.math_beyond.report import (
     starts_table,
     tables_of,
     tell,
+    tell_guess,
     tell_seen,
     unsolved,
 )
@@ -65,7 +66,8 @@ CARD = pl.Card(
 @pl.stage
 class BeyondStart:
     """The study; see the module. `n` answers to each of `tasks` problems at a
-    `temperature`, three times: the start, the start again, and the model.
+    `temperature`, three times: the start, the start again, and the model, all asked with a `template`, see
+    `pl.studies.hold_template`. Guesses are 1 of `answers`, 0 = of as many as the problems have.
     """
 
     base: str = ""
@@ -73,6 +75,8 @@ class BeyondStart:
     tasks: int = 128
     n: int = 64
     temperature: float = 1.0
+    template: str = "own"
+    answers: int = 0
     question: ClassVar[str] = "Did training reach problems that the start never solves?"
     check_up: ClassVar[bool] = True
 
@@ -82,7 +86,7 @@ class BeyondStart:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         named = {f"base {i + 2}": source for i, source in enumerate(pl.studies.listed(self.also))}
-        pl.studies.bring_models(ctx, self.base, named)
+        held = pl.studies.bring_models(ctx, self.base, named, self.template)
         power = pl.studies.tell_power(ctx, self.tasks)
         first, again, after = [
             await self._answers(ctx, model, draw)
@@ -91,7 +95,7 @@ class BeyondStart:
         others = [await self._answers(ctx, name, "first") for name in named]
         trained = pl.studies.trained_prompts(ctx)
         seen = [x["prompt"] in trained for x in after] if trained else []
-        report = self.report(first, again, after, others, power, seen)
+        report = self.report(first, again, after, others, power, seen, held)
         if ctx.out is not None:
             pl.studies.keep_rows(ctx.folder / "unsolved.jsonl", [first[i] for i in unsolved(first)])
         return pl.studies.publish(ctx, report)
@@ -101,6 +105,15 @@ class BeyondStart:
             ctx, model, self.tasks, self.n, temperature=self.temperature, draw=draw
         )
 
+    def _protocol(self, problems: int) -> dict[str, str]:
+        """How it was asked, and what "never solved" means."""
+        n = self.n
+        return {
+            "problems": f"{problems} of them, {n} answers each at temperature {self.temperature:g}",
+            "draws": "the start twice, the model once with the random numbers of the start's second draw",
+            "never solved": f"0 of {n} right: the chance is below {bound(n):.2%}, with 95% confidence",
+        }
+
     def report(
         self,
         first: Sequence[pl.studies.Item],
@@ -109,14 +122,13 @@ class BeyondStart:
         others: Sequence[Sequence[pl.studies.Item]] = (),
         power: str = "",
         seen: Sequence[bool] = (),
+        held: str = "",
     ) -> pl.studies.StudyReport:
         """What the draws show: the start's, its second one, the model's, and those of other starts. `seen`
-        are the problems that the model was trained on, () = not known.
+        are the problems that the model was trained on, () = not known; `held` says of the templates.
         """
         n = self.n
-        shares = {
-            name: pl.studies.right_shares(x) for name, x in (("start", again), ("model", after))
-        }
+        shares = {"start": pl.studies.right_shares(again), "model": pl.studies.right_shares(after)}
         before, now = ([float(s > 0) for s in shares[k]] for k in ("start", "model"))
         hard = unsolved(first)
         solved = sorted({*range(len(first))} - {*hard})
@@ -132,10 +144,15 @@ class BeyondStart:
             name: pl.stats.proportion(sum(solves[i] for i in hard), len(hard))
             for name, solves in (("expansion_rate", now), ("expansion_rate_of_start", before))
         }
+        possible = pl.studies.possible_answers(first, self.answers)
+        guess = {k: pl.studies.guessed(possible, k) for k in (1, n)} if possible else {}
+        guesses = {"guess": guess[1], "guess_within_n": guess[n]} if guess else {}
         numbers = {
             "unsolved": len(hard),
             "changed": sum(changed) / len(changed),
             "sharper": sharper,
+            "within_n": pl.stats.paired_share_difference(before, now),
+            **guesses,
             **({"expansion": expansion, **rates} if hard else {}),
             **({"lost": lost} if solved else {}),
         }
@@ -144,20 +161,16 @@ class BeyondStart:
             question=self.question,
             findings=tell(
                 len(first), len(hard), n, expansion, lost, sharper, tell_seen(seen, shares)
-            ),
+            )
+            + tell_guess(possible, n),
             numbers=numbers,
-            protocol={
-                "problems": f"{len(first)} of them, {n} answers each at temperature {self.temperature:g}",
-                "draws": "the start twice, the model once with the random numbers of the start's second draw",
-                "never solved": f"0 of {n} right: the chance is below {bound(n):.2%}, with 95% confidence",
-                "power": power,
-            },
+            protocol={**self._protocol(len(first)), "templates": held, "power": power},
             tables=[
-                right_table(shares, seen),
+                right_table(shares, seen, guess.get(1)),
                 *tables_of(again, after, before, now),
                 *starts_table([first, *others]),
             ],
-            charts=[curves(again, after, n)],
+            charts=[curves(again, after, n, possible)],
             items=items_of(first, again, after, seen),
         )
 
@@ -194,10 +207,14 @@ def build(
     problems: int = 128,
     samples: int = 64,
     temperature: float = 1.0,
+    template: str = "own",
+    answers: int = 0,
 ) -> BeyondStart:
     """`base` is the model before training, "" = what the run of the model began with; `also` further
-    ones, with commas between them. `samples` answers to each of `problems` problems."""
-    return BeyondStart(base, also, problems, samples, temperature)
+    ones, with commas between them. `samples` answers to each of `problems` problems. `template` is the
+    chat template of all of them: own, base (the start's for all) or a file. Beside stands who guesses
+    among `answers`, 0 = among the right answers of these problems."""
+    return BeyondStart(base, also, problems, samples, temperature, template, answers)
 
 
 def embedded(problems: int = 256, samples: int = 16, steps: int = 40) -> pl.Pipeline:

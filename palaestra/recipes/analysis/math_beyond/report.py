@@ -55,6 +55,19 @@ def how_often(gain: pl.stats.Interval) -> str:
     return f"{pl.studies.tell_interval(less, signed=True)} less often"
 
 
+def tell_guess(possible: int, n: int) -> list[str]:
+    """What guesses reach, in a list of one sentence; nothing where it is not known what is right."""
+    if not possible:
+        return []
+    once, within = (pl.studies.guessed(possible, k) for k in (1, n))
+    trap = " So these problems say little of what is solved within that many."
+    lot = f"{possible} answers" if possible > 1 else "1 answer"
+    return [
+        f"Who guesses among {lot} is right {once:.1%} of the time, and within {n} guesses solves {within:.1%} of the "
+        f"problems.{trap if within > 0.5 else ''}"
+    ]
+
+
 def tell_seen(seen: Sequence[bool], shares: Mapping[str, Sequence[float]]) -> str:
     """How many problems the model was trained on, and what is measured on the others; "" = on none."""
     if not any(seen):
@@ -73,10 +86,10 @@ def tell_seen(seen: Sequence[bool], shares: Mapping[str, Sequence[float]]) -> st
 
 
 def right_table(
-    shares: Mapping[str, Sequence[float]], seen: Sequence[bool]
+    shares: Mapping[str, Sequence[float]], seen: Sequence[bool], guess: float | None = None
 ) -> pl.studies.StudyTable:
     """The share of right answers of the start and of the model: of all problems, of those that the model
-    was trained on, and of the others.
+    was trained on, and of the others; and of a guess, where it is known.
     """
     everything = range(len(shares["start"]))
     kinds = [("all", list(everything))]
@@ -93,8 +106,10 @@ def right_table(
         cells = [pl.studies.tell_interval(pl.stats.bounded_interval(x)) for x in (start, model)]
         gain = pl.stats.paired_share_difference(start, model)
         cells.append(pl.studies.tell_interval(gain, signed=True))
+        cells += [] if guess is None else [f"{guess:.1%}"]
         rows.append((name, str(len(those)), *cells))
     columns = ("problems", "number", "start", "model", "difference")
+    columns += () if guess is None else ("a guess",)
     return pl.studies.StudyTable("How often one answer is right", columns, rows)
 
 
@@ -201,9 +216,9 @@ def starts_table(starts: Sequence[Sequence[pl.studies.Item]]) -> list[pl.studies
 
 
 def curves(
-    again: Sequence[pl.studies.Item], after: Sequence[pl.studies.Item], n: int
+    again: Sequence[pl.studies.Item], after: Sequence[pl.studies.Item], n: int, possible: int = 0
 ) -> pl.studies.StudyChart:
-    """pass@k of both over k = 1, 2, 4, ... n."""
+    """pass@k of both over k = 1, 2, 4, ... n, and that of guesses among `possible` answers, 0 = not known."""
     ks = [1 << i for i in range(n.bit_length()) if 1 << i <= n]
     lines = []
     for name, items in (("start", again), ("model", after)):
@@ -217,6 +232,9 @@ def curves(
                 [p.high for p in points],
             )
         )
+    if possible:
+        guess = [pl.studies.guessed(possible, k) for k in ks]
+        lines.append(pl.studies.StudyLine("a guess", ks, guess))
     return pl.studies.StudyChart(
         "Problems solved within k answers",
         "answers",

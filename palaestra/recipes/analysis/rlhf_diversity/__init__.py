@@ -14,6 +14,10 @@ Training makes a distribution sharper, and so does a lower temperature. So the s
 line between its temperatures, from the hottest to the coldest. What the model has less than that is lost
 beyond sharpening; the interval of it covers the choice of the problems, for quality as for diversity.
 
+Beside stands best of n: of every `best_of` answers of the start the one with the highest reward, the first of
+equals, which is what training could be replaced by where the reward can be asked. Its KL is the upper bound
+log n - (n - 1) / n (arXiv:2401.01879).
+
     palaestra study rlhf-diversity --model runs/mine/checkpoints/step-100 --data F shifted=OTHER.jsonl
     palaestra study rlhf-diversity --model RLHF base=BASE beside=sft=SFT --data F
 
@@ -28,12 +32,20 @@ import numpy as np
 import palaestra as pl
 from palaestra.recipes.analysis.rlhf_diversity.measures import (
     Variety,
+    best_name,
     lost_beyond_sharpening,
     mean,
     measure,
+    measure_best,
     quality_of,
 )
-from palaestra.recipes.analysis.rlhf_diversity.report import chart, shifted_tables, table, tell
+from palaestra.recipes.analysis.rlhf_diversity.report import (
+    chart,
+    shifted_tables,
+    table,
+    tell,
+    tell_best,
+)
 
 CARD = pl.Card(
     title="Effects of RLHF on generalisation and diversity",
@@ -50,7 +62,13 @@ CARD = pl.Card(
         models=(pl.studies.BASE,),
         shows="moved",
         off={"base": "policy"},
-        own={"base": "tiny-agent", "problems": 2, "samples": 3, "temperatures": "[0.5]"},
+        own={
+            "base": "tiny-agent",
+            "problems": 2,
+            "samples": 3,
+            "temperatures": "[0.5]",
+            "best_of": 2,
+        },
     ),
     use="It tells what training cost in variety; where one answer is right and nothing else can be said, less "
     "variety is no loss.",
@@ -77,6 +95,8 @@ class Diversity:
         temperature: of the models that are compared.
         temperatures: at which the start is sampled as well.
         present: further models that the run has by these names.
+        best_of: answers of the start of which the best is taken; 0 = best of n is left out.
+        template: the chat template of all models; see `pl.studies.hold_template`.
     """
 
     base: str = ""
@@ -87,6 +107,8 @@ class Diversity:
     temperature: float = 1.0
     temperatures: tuple[float, ...] = (0.3, 0.5, 0.7)
     present: tuple[str, ...] = ()
+    best_of: int = 4
+    template: str = "own"
     question: ClassVar[str] = (
         "Are answers less varied after training, and what do they gain elsewhere?"
     )
@@ -95,14 +117,15 @@ class Diversity:
     def __post_init__(self) -> None:
         pl.check_bounds("problems", self.tasks, least=2)
         pl.check_bounds("samples", self.n, least=2)
+        pl.check_bounds("best_of", self.best_of, least=0)
         if wrong := [x for x in pl.studies.listed(self.beside) if "=" not in x]:
             raise pl.UserError(f"beside={wrong[0]}: write NAME=MODEL, such as beside=sft=DIR")
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         others = {k: v for k, _, v in (x.partition("=") for x in pl.studies.listed(self.beside))}
-        pl.studies.bring_models(ctx, self.base, others)
+        held = pl.studies.bring_models(ctx, self.base, others, self.template)
         shifted = {p: pl.studies.on_problem(ctx, p) for p in pl.studies.listed(self.shifted)}
-        power = pl.studies.tell_power(ctx, self.tasks)
+        power = pl.studies.tell_mean_power(ctx, self.tasks, "diversity")
         names = ["base", *others, *self.present, "policy"]
         items = {name: await self._answers(ctx, name) for name in names}
         measures = {name: measure(ctx, name, each) for name, each in items.items()}
@@ -117,7 +140,10 @@ class Diversity:
         for i, (problem, there) in enumerate(shifted.items()):
             each = {n: await self._answers(there, n, draw=f"other {i + 1}") for n in names}
             gaps[problem] = {n: quality_of(x) for n, x in each.items()}
-        return pl.studies.publish(ctx, self._report(items, measures, line, gaps, power))
+        if self.best_of > 1:
+            many = await self._answers(ctx, "base", draw="best of n", n=self.n * self.best_of)
+            measures[best_name(self.best_of)] = measure_best(ctx, many, self.best_of)
+        return pl.studies.publish(ctx, self._report(items, measures, line, gaps, (power, held)))
 
     async def _answers(
         self,
@@ -125,13 +151,14 @@ class Diversity:
         model: str,
         temperature: float | None = None,
         draw: str = "answers",
+        n: int = 0,
     ) -> list[pl.studies.Item]:
         heat = self.temperature if temperature is None else temperature
         return await pl.studies.answers(
             ctx,
             model,
             self.tasks,
-            self.n,
+            n or self.n,
             temperature=heat,
             draw=f"{draw} at temperature {heat:g}",
         )
@@ -142,7 +169,7 @@ class Diversity:
         measures: Mapping[str, "Variety"],
         heats: Sequence["Variety"],
         shifted: Mapping[str, Mapping[str, pl.stats.Interval]],
-        power: str,
+        notes: tuple[str, str],
     ) -> pl.studies.StudyReport:
         base, model = measures["base"], measures["policy"]
         both = [i for i in base.within if i in model.within]
@@ -158,6 +185,9 @@ class Diversity:
             **({"kl": model.kl} if model.kl is not None else {}),
             **({"lost_beyond_sharpening": lost} if lost is not None else {}),
         }
+        if (best := measures.get(best_name(self.best_of))) is not None:
+            numbers["quality_of_best"] = best.quality
+            numbers["diversity_of_best"] = mean(best.distinct)
         for problem, each in shifted.items():
             gain = each["policy"].mean - each["base"].mean
             numbers[f"gain_on_{problem}"] = gain
@@ -165,13 +195,14 @@ class Diversity:
         return pl.studies.StudyReport(
             study="rlhf-diversity",
             question=self.question,
-            findings=tell(base, model, less, lost, shifted),
+            findings=[*tell(base, model, less, lost, shifted), *tell_best(measures, self.best_of)],
             numbers=numbers,
             protocol={
                 "answers": f"{self.n} to each of {len(base.within)} problems at {self.temperature:g}",
                 "tokens": "of the start's tokenizer, for all models",
                 "control": f"the start at temperatures {', '.join(f'{t:g}' for t in control)}",
-                "power": power,
+                "power": notes[0],
+                "templates": notes[1],
             },
             tables=[table(measures), *shifted_tables(measures, shifted)],
             charts=[chart(measures, heats)],
@@ -187,11 +218,16 @@ def build(
     samples: int = 16,
     temperature: float = 1.0,
     temperatures: tuple[float, ...] = (0.3, 0.5, 0.7),
+    best_of: int = 4,
+    template: str = "own",
 ) -> Diversity:
     """`base` is the model before training, "" = what the run of the model began with; `beside` are
     further models as NAME=MODEL, `shifted` other problems: files, or built-in tasks; commas stand
-    between several."""
-    return Diversity(base, beside, shifted, problems, samples, temperature, temperatures)
+    between several. `best_of` answers of the start compete for each of those of best of n; `template`
+    is the chat template of all models: own, base (the start's for all) or a file."""
+    return Diversity(
+        base, beside, shifted, problems, samples, temperature, temperatures, (), best_of, template
+    )
 
 
 def embedded(problems: int = 64, samples: int = 16, steps: int = 30) -> pl.Pipeline:

@@ -147,3 +147,25 @@ def lost_beyond_sharpening(heats: Sequence[Variety], model: Variety) -> pl.stats
                 terms_N = terms_N + slope * (q_N - q0_N - w * (q1_N - q0_N))
             return pl.stats.mean_interval(terms_N.tolist())
     return None
+
+
+def best_name(n: int) -> str:
+    return f"start, best of {n}"
+
+
+def best_of(items: Sequence[pl.studies.Item], n: int) -> list[pl.studies.Item]:
+    """The items with the best answer of every `n` that follow one another: of the highest reward, the first
+    of equals. What is left over at the end of a problem's answers is dropped.
+    """
+    made: list[pl.studies.Item] = []
+    for x in items:
+        blocks = [range(i, i + n) for i in range(0, len(x["texts"]) - n + 1, n)]
+        kept = [max(block, key=lambda i: x["rewards"][i]) for block in blocks]
+        own = {k: [x[k][i] for i in kept] for k in ("texts", "right", "rewards", "tokens", "cut")}
+        made.append({**x, **own})
+    return made
+
+
+def measure_best(ctx: pl.Context, items: Sequence[pl.studies.Item], n: int) -> Variety:
+    """Of best of `n` from the start's answers; the KL is its upper bound."""
+    return replace(measure(ctx, "base", best_of(items, n)), kl=math.log(n) - (n - 1) / n)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import palaestra as pl
 from palaestra.recipes.analysis.rlhf_diversity.measures import (
     Variety,
+    best_name,
     mean,
 )
 
@@ -35,6 +36,18 @@ def tell(
         for problem, each in shifted.items()
     ]
     return [first, control, *lines]
+
+
+def tell_best(measures: Mapping[str, Variety], n: int) -> list[str]:
+    """What best of n gets beside the model, in a list of one sentence; nothing where it was left out."""
+    if (best := measures.get(best_name(n))) is None:
+        return []
+    model = measures["policy"]
+    return [
+        f"Best of {n} from the start, chosen by the problem's reward, gets {best.quality.mean:.3f} with "
+        f"{mean(best.distinct):.3f} of distinct n-grams; the model gets {model.quality.mean:.3f} with "
+        f"{mean(model.distinct):.3f}."
+    ]
 
 
 def table(measures: Mapping[str, Variety]) -> pl.studies.StudyTable:
@@ -78,6 +91,7 @@ def shifted_tables(
         )
         for problem, each in shifted.items()
         for name, m in measures.items()
+        if name in each
     ]
     return [
         pl.studies.StudyTable("On other problems", ("model", "problem", "quality", "gap"), rows)

@@ -36,6 +36,7 @@ states and the same luck in each attempt:
     none    one attempt
     guide   with the reporter
     verdict the reporter judges, and its lines are not told
+    shuffled  the reporter judges, and the lines that are told were of another task
     random  without; the same numbers of attempts, each in another task
     oracle  the world's own test judges, and the reporter's lines are told where it says no
 
@@ -49,8 +50,9 @@ taken for failures. `flip` turns a share of its judgments. `--steps` attempts fo
 how often co-planners answered in words, of a task; co_planners=false leaves these four out.
 
 `palaestra train dahlia`, seed 0, 20 tasks, one of each kind, with the script: 0.40 are done at one attempt (standard
-error 0.11), 0.90 with the reporter, 0.55 with its judgment alone, 0.50 with as many attempts, 1.6, at random, and 0.90
-with a judge that knows: here the lines help and a judgment alone hardly does, as the script reads nothing else. Half
+error 0.11), 0.90 with the reporter, 0.55 with its judgment alone, 0.90 with its judgment and lines of other tasks, 0.50
+with as many attempts, 1.6, at random, and 0.90 with a judge that knows: lines help and a judgment alone hardly does, but
+not by what they say, as the script reads the poses with more care after any lines. Half
 of the tasks are recovered; precision and recall are 1, as the script's reporter tests what the world tests. `expected`
 is 0.64: attempts are not independent, as a report makes the script write another program, and without one it writes
 the same. 0.40 of its first programs end in an error, mostly because a tower is built in the order of the
@@ -121,8 +123,8 @@ CARD = pl.Card(
         "Co-planners are told the poses and no examples; the script of the default asks none of those that answer in "
         "words.",
         "By default no language model is asked but a script that knows the table; its planner does careless programs "
-        "first and careful ones after a report, and its reporter is always right, so its numbers show that the loop "
-        "works, not that a model recovers.",
+        "first and careful ones after a report, also after one of another task (0.90 of tasks each), and its reporter "
+        "is always right, so its numbers show that the loop works, not that a model recovers by what a report says.",
     ),
     grade="B",
 )

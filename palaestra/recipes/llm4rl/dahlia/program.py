@@ -10,12 +10,17 @@ from typing import Any, Literal
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.llm4rl.dahlia.roles import JudgeReply, TaskRoles, check_primitives
+from palaestra.recipes.llm4rl.dahlia.roles import (
+    JudgeReply,
+    TaskRoles,
+    WrittenProgram,
+    check_primitives,
+)
 from palaestra.recipes.llm4rl.dahlia.sandboxed import ProgramRun, plain_data, run_judge, run_plan
 from palaestra.recipes.llm4rl.dahlia.tabletop import ManipulationWorld, Tabletop
 
 Retry = Literal["reset", "continue"]
-Judge = Literal["none", "reporter", "verdict", "random", "oracle"]
+Judge = Literal["none", "reporter", "verdict", "shuffled", "random", "oracle"]
 TASKS_OF_A_STEP = 4
 TASKS = 20  # of a world that makes its own
 SHARES = (
@@ -114,6 +119,13 @@ class JudgeAttempts:
         }
         if self.attempts > 1:
             arms["verdict"] = plays.arm("verdict", lambda: plays.play("verdict"))
+            lines = reports_of_others(guided, ("dahlia", ctx.seed, "shuffled"))
+            if lines is None:
+                ctx.say("there is no arm shuffled: fewer than two tasks had a report to exchange")
+            else:
+                arms["shuffled"] = plays.arm(
+                    "shuffled", lambda: plays.play("shuffled", reports=lines)
+                )
             arms["random"] = plays.arm("random", lambda: plays.play("random", counts))
             arms["oracle"] = plays.arm("oracle", lambda: plays.play("oracle"))
         results = await pl.control.compare_arms(ctx, arms)
@@ -183,6 +195,24 @@ def retried_success(first: float, noticed: float, alarmed: float, attempts: int)
     return success
 
 
+def reports_of_others(
+    tasks: Sequence[Mapping[str, Any]], key: pl.Key
+) -> Sequence[Sequence[str]] | None:
+    """For each task what the planner heard in another one after its attempts that were judged to fail, one after
+    another; None = fewer than two tasks have such a report.
+
+    Args:
+        tasks: of the arm with the reporter.
+    """
+    # after an attempt that another one followed
+    said = [[x["report"] for x in task["trace"][:-1]] for task in tasks]
+    givers = [i for i, lines in enumerate(said) if lines]
+    if len(givers) < 2:
+        return None
+    draw = lambda i: pl.rng_of((*key, i)).choice([g for g in givers if g != i])
+    return [said[int(draw(i))] for i in range(len(tasks))]
+
+
 def judge_numbers(pairs: Sequence[tuple[bool, bool]]) -> dict[str, float]:
     """Precision and recall of judgments "done", of (judged, true); 0 where they are not defined. And the
     shares of failures that are noticed, and of successes that raise a false alarm.
@@ -200,6 +230,12 @@ def judge_numbers(pairs: Sequence[tuple[bool, bool]]) -> dict[str, float]:
 
 async def as_coroutine(value: Any) -> Any:
     return value
+
+
+def traced(plan: WrittenProgram, ran: ProgramRun, report: str) -> dict[str, Any]:
+    """What is kept of an attempt."""
+    kept = {"program": plan.code, "helpers": list(plan.helpers), "calls": ran.calls}
+    return {**kept, "error": ran.error, "report": report}
 
 
 class TaskArms:
@@ -249,18 +285,28 @@ class TaskArms:
                 f"arm {name}: {ended} of {len(tasks)} tasks ended because nobody could judge an attempt ({why})"
             )
 
-    async def play(self, judge: Judge, counts: Sequence[int] = ()) -> list[dict[str, Any]]:
-        """Every task of an arm; `counts` are the attempts of "random"."""
+    async def play(
+        self,
+        judge: Judge,
+        counts: Sequence[int] = (),
+        reports: Sequence[Sequence[str]] = (),
+    ) -> list[dict[str, Any]]:
+        """Every task of an arm; `counts` are the attempts of "random", `reports` what is told in "shuffled"."""
         most = lambda i: {"none": 1, "random": counts[i] if counts else 1}.get(
             judge, self.program.attempts
         )
-        work = (self.attempt(i, judge, most(i)) for i in range(len(self.rows)))
+        lines: Sequence[Sequence[str]] = reports or [()] * len(self.rows)
+        work = (self.attempt(i, judge, most(i), lines[i]) for i in range(len(self.rows)))
         if getattr(self.program.world, "concurrent", False):
             return list(await asyncio.gather(*work))
         return [await one for one in work]
 
-    async def attempt(self, i: int, judge: Judge, most: int) -> dict[str, Any]:
-        """One task, with at most so many attempts."""
+    async def attempt(
+        self, i: int, judge: Judge, most: int, reports: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """One task, with at most so many attempts, after each of which the planner hears a report of `reports`, the
+        last one again where there are fewer; without them its own.
+        """
         program, row = self.program, self.rows[i]
         key = ("dahlia", self.ctx.seed, i)
         start = lambda: program.world.reset(row, pl.rng_of((*key, "start")))
@@ -287,16 +333,10 @@ class TaskArms:
             first = first or (attempt == 1 and true)
             flip = (*key, "flip", attempt)
             done, words = await self._judge(judge, roles, ran, true, before, flip)
-            trace.append(
-                {
-                    "program": plan.code,
-                    "helpers": list(plan.helpers),
-                    "calls": ran.calls,
-                    "error": ran.error,
-                    "report": words,
-                }
-            )
-            if judge in ("reporter", "verdict"):
+            if reports:
+                words = reports[min(attempt, len(reports)) - 1]
+            trace.append(traced(plan, ran, words))
+            if judge in ("reporter", "verdict", "shuffled"):
                 unjudged += done is None
                 verdicts += [] if done is None else [(done, true)]
             if done is None or done:

@@ -103,7 +103,7 @@ CARD = pl.Card(
         "Neither hours nor memory are compared: arms have equally many traded days.",
         "Of technical indicators there are returns over 1, 5 and 20 days; neither MACD, RSI nor turbulence.",
         "A market is its prices: trades do not move them, nothing is sold short, and a simulator of your own is "
-        "not taken.",
+        "not taken: a group plays the same days of one table, which has to be the same for all of them.",
         "Without a model the made-up market's headlines have scores that a large model wrote once, who knew the "
         "list of headlines.",
     ),

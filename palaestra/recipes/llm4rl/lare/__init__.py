@@ -16,6 +16,14 @@ which `quantities` factors may read, with bounds in `declared`; else these are t
 agent's observation, with bounds from games of the start. Without either, cooperative navigation is
 learned with factors that a large model wrote once, which knew the simulator (`navigation.py`).
 
+By default four arms take equally many steps, from equal starts, and stand beside each other in arms.md
+and in the summary: `none` learns from R at the end of a game, `guide` from the decomposition over
+the factors, `shuffled` from that over the factors of other steps, `oracle` from the true rewards of the
+steps, which the others never see. `credit` names one of the rewards below for a run without comparison.
+In policy/ of the run folder is the guide's policy, in transcript.jsonl what the model wrote.
+
+    palaestra train lare sim=FILE.py:make asked="endpoint(url='...',model='...')" steps=100000
+
 Deviations: a factor is an expression over quantities that the simulator declares, never code; what
 is wrong with one goes back to the model, at most five times, checked on 64 games. The decoder has two
 layers of 64 and is fitted 8 times an iteration, where the released one has five and is fitted 50
@@ -24,6 +32,7 @@ times every ten; gamma is 0.99, not 1; an agent's rewards sum to R, not to T R.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -75,6 +84,14 @@ CARD = pl.Card(
 )
 
 Reward = Literal["dense", "episodic", "state", "sampled state", "factors", "shuffled", "constant"]
+Credit = Reward | Literal["arms"]
+ARMS: dict[str, Reward] = {
+    "none": "episodic",
+    "guide": "factors",
+    "shuffled": "shuffled",
+    "oracle": "dense",
+}
+ASKED = ("factors", "shuffled", "constant")
 GAMES = 256  # on which a policy is measured
 SAMPLE = 64  # on which factors are checked; few games may have none of what is rare
 ASKS = 5  # of a request whose answers do not fit
@@ -101,10 +118,10 @@ class LaRe:
     `reward` says what is learned from: `dense` the true reward of each step, `episodic` the return
     at the end, `state` its decomposition over observations, `sampled state` that of 16 steps of a
     game without bias (RRD), `factors` that over the model's factors, `shuffled` over those of
-    another step of the same games, `constant` over one that never changes.
+    another step of the same games, `constant` over one that never changes; `arms` runs those of `ARMS`.
     """
 
-    reward: Reward = "factors"
+    reward: Credit = "arms"
     asked: pl.Source | None = None
     candidates: int = 5
     learner: pl.control.PPO = pl.control.PPO()
@@ -114,46 +131,115 @@ class LaRe:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         key: pl.Key = ("lare", ctx.seed)
-        asked = self.reward in ("factors", "shuffled", "constant")
+        asked = self.reward in (*ASKED, "arms")
         games = self.sample(key)
         words = pl.control.SimulatorWords.of(self.sim, games, GENERAL)
         factors = await self.ask(ctx, words, games) if asked else ()
-        shaping = self.shaping(factors, words, key)
+        if self.reward == "arms":
+            return await self.compare(ctx, factors, words, key)
+        log = lambda line: ctx.log(line)
+        numbers = await self.learn(ctx, self.reward, factors, words, key, log)
+        ctx.spend("env_steps", numbers["env_steps"])
+        names = ("return", "correlation", "env_steps", "factors")
+        return pl.Result(
+            metrics={k: numbers[k] for k in names} | {"calls": self.calls(ctx), "sampled_tokens": 0}
+        )
+
+    async def compare(
+        self,
+        ctx: pl.Context,
+        factors: Sequence[pl.control.Expression],
+        words: pl.control.SimulatorWords,
+        key: pl.Key,
+    ) -> pl.Result:
+        """The arms beside each other, each kept when it is done."""
+
+        def arm(name: str, reward: Reward) -> pl.control.ArmRun:
+            async def run() -> Mapping[str, Any]:
+                lines = list[Mapping[str, Any]]()
+                folder = ctx.out / "policy" if ctx.out is not None and name == "guide" else None
+                numbers = await self.learn(ctx, reward, factors, words, key, lines.append, folder)
+                return {**numbers, "curve": lines}
+
+            return run
+
+        arms = {name: arm(name, reward) for name, reward in ARMS.items()}
+        results = await pl.control.compare_arms(ctx, arms)
+        ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
+        own = results["guide"]
+        return pl.Result(
+            metrics={
+                **pl.control.arm_summary(results),
+                "correlation": own["correlation"],
+                "env_steps": own["env_steps"],
+                "factors": own["factors"],
+                "calls": self.calls(ctx),
+                "sampled_tokens": 0,
+            },
+            artifacts={} if ctx.out is None else {"policy": str(ctx.out / "policy")},
+        )
+
+    async def learn(
+        self,
+        ctx: pl.Context,
+        reward: Reward,
+        factors: Sequence[pl.control.Expression],
+        words: pl.control.SimulatorWords,
+        key: pl.Key,
+        log: Callable[[Mapping[str, Any]], None],
+        folder: Path | None = None,
+    ) -> dict[str, Any]:
+        """What a policy that learned from a reward comes to in test games.
+
+        Args:
+            log: takes the lines of training.
+            folder: where the policy is kept.
+        """
+        factors = factors if reward in ASKED else ()
+        shaping = self.shaping(reward, factors, words, key)
         taken = [0]
 
-        def log(metrics: Mapping[str, Any]) -> None:
-            ctx.log({**metrics, "latent": float(len(factors))})
+        def noted(metrics: Mapping[str, Any]) -> None:
+            log({**metrics, "latent": float(len(factors))})
             taken.append(metrics["env_steps"])
 
         steps = self.steps
         if (most := ctx.budget.get("steps")) is not None:
             steps = min(steps, int(most) * self.learner.games * self.sim.horizon)
-        policy = await self.learner.learn(self.sim, steps, (*key, "learn"), shaping, log=log)
-        ctx.spend("env_steps", taken[-1])
-        played = pl.control.play_games(self.sim, policy.act, GAMES, (*key, "test"))
+        policy = await self.learner.learn(self.sim, steps, (*key, "learn"), shaping, log=noted)
+        if folder is not None:
+            pl.control.save_policy(policy, folder)
         fitted = isinstance(shaping, pl.control.Decomposer)
-        learned_from = shaping.reward(played) if fitted else shaping(played)
-        given, true = (x.sum(1).ravel() for x in (learned_from, played["reward"]))
-        agrees = np.corrcoef(given, true)[0, 1] if np.ptp(given) and np.ptp(true) else 0.0
-        return pl.Result(
-            metrics={
-                "return": float(pl.control.returns_of(played).mean()),
-                "correlation": float(agrees),
-                "env_steps": taken[-1],
-                "factors": len(factors),
-                "calls": ctx.client(self.source).meter.calls if asked else 0,
-                "sampled_tokens": 0,
-            }
-        )
+        learned_from = shaping.reward if fitted else shaping
+        given: list[np.ndarray] = []
+
+        def kept(paths: pl.control.Paths) -> np.ndarray:
+            given.append(learned_from(paths))
+            return given[-1]
+
+        numbers, played = pl.control.measure_arm(self.sim, policy.act, kept, GAMES, key)
+        each, true = (x.sum(1).ravel() for x in (given[0], played["reward"]))
+        agrees = np.corrcoef(each, true)[0, 1] if np.ptp(each) and np.ptp(true) else 0.0
+        return {
+            **numbers,
+            "correlation": float(agrees),  # of the rewards of steps
+            "env_steps": taken[-1],
+            "factors": len(factors),
+        }
+
+    def calls(self, ctx: pl.Context) -> int:
+        """Of the language model, in this process."""
+        asks = self.reward in (*ASKED, "arms")
+        return ctx.client(self.source).meter.calls if asks else 0
 
     @property
     def source(self) -> pl.Source:
-        """Who is asked for factors. Raises UserError where nobody is."""
+        """Who is asked for factors, its replies kept. Raises UserError where nobody is."""
         if self.asked is None:
             raise pl.UserError(
                 "lare needs a language model that writes factors: asked=endpoint(url='...',model='...')"
             )
-        return self.asked
+        return pl.services.TranscribedSource(self.asked)
 
     def sample(self, key: pl.Key) -> pl.control.Paths:
         """Games of the start, on which factors are checked."""
@@ -179,16 +265,17 @@ class LaRe:
 
     def shaping(
         self,
+        reward: Reward,
         factors: Sequence[pl.control.Expression],
         words: pl.control.SimulatorWords,
         key: pl.Key,
     ) -> pl.control.Shaping:
-        if self.reward in ("dense", "episodic"):
-            return pl.control.as_paid if self.reward == "dense" else pl.control.at_the_end
+        if reward in ("dense", "episodic"):
+            return pl.control.as_paid if reward == "dense" else pl.control.at_the_end
         settings = self.decomposition
-        if self.reward == "sampled state":
+        if reward == "sampled state":
             settings = replace(settings, sampled=16)
-        features = latent_rewards(self.reward, factors, words, key)
+        features = latent_rewards(reward, factors, words, key)
         return settings.start(features, key)
 
 
@@ -218,19 +305,17 @@ def latent_rewards(
 def build(
     asked: pl.Source | None = None,
     sim: str = "",
-    credit: Reward = "factors",
+    credit: Credit = "arms",
     steps: int = 200_000,
     candidates: int = 5,
 ) -> LaRe:
     """`asked` writes the factors; `sim` is FILE.py:NAME, a simulator or what makes one, or gym:ID;
-    `credit` says what is learned from, `steps` are those of the environment.
+    `credit` says what is learned from, `steps` are those of the environment, of each arm.
     """
     own = pl.control.simulator_by_name(sim) if sim else Navigation()
     return LaRe(credit, asked, candidates, sim=own, steps=steps)
 
 
-def embedded(
-    asked: pl.Source | None = None, credit: Reward = "factors", steps: int = 200_000
-) -> LaRe:
+def embedded(asked: pl.Source | None = None, credit: Credit = "arms", steps: int = 200_000) -> LaRe:
     """On cooperative navigation, with the recorded factors unless a model is `asked`."""
     return build(asked or pl.Scripted(recorded, name="recorded"), credit=credit, steps=steps)

@@ -115,6 +115,10 @@ class ClientSimulator:
         """The hidden phase, 4 = the end was reached, and the client's act."""
         return {"phase": state.phase[:, None], "client_act": state.heard[:, -1:]}
 
+    def best_acts(self, state: ClientState) -> np.ndarray:
+        """[n, 1] the act that works for this kind in the hidden phase."""
+        return np.array(self.works)[np.minimum(state.phase, len(PHASES) - 1)][:, None]
+
     def step(
         self, state: ClientState, act_nA: np.ndarray, rng: np.random.Generator
     ) -> tuple[ClientState, np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
 """Dialogue managers with and without two levels and meta-learning, and how they adapt to new clients."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -28,6 +28,15 @@ from palaestra.recipes.llm4rl.mi_dialogue.words import DialogueWords, choose_act
 
 DIALOGUES = "dialogues.jsonl"  # in the run folder
 ROUNDS = (0, 1, 4)  # of adaptation, after which an arm is measured
+
+
+@runtime_checkable
+class KnowsActs(Protocol):
+    """A simulator that knows which act works in a state: for the oracle's arm."""
+
+    def best_acts(self, state: Any) -> np.ndarray:
+        """[n, 1]"""
+        ...
 
 
 @pl.stage
@@ -78,12 +87,19 @@ class ManageDialogue:
             "meta alone": self.arm(ctx, "meta alone", options=1, meta=True),
             "guide": self.arm(ctx, "guide", self.options, meta=True),
         }
+        if len(self.clients.held_out) > 1:
+            arms["shuffled"] = self.arm(ctx, "shuffled", self.options, meta=True)
+        else:
+            ctx.say("there is no arm shuffled: one held-out simulator has no other to adapt to")
         if self.asked and self.words:
             arms["language model"] = self.asked_arm(ctx)
+            arms["other turns"] = self.other_arm(ctx)
         elif self.asked:
             ctx.say(
                 "asked= is not used: this simulator's acts have no words (`acts` and `client_acts`)"
             )
+        if all(isinstance(sim, KnowsActs) for sim in self.clients.held_out):
+            arms["oracle"] = self.oracle_arm(ctx)
         results = await pl.control.compare_arms(ctx, arms)
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
         own = results["guide"]
@@ -119,7 +135,7 @@ class ManageDialogue:
 
         async def run() -> Mapping[str, Any]:
             agent, lines = self.learn(ctx, options, meta)
-            result, personal = self.measure(ctx, agent)
+            result, personal = self.measure(ctx, agent, strangers=name == "shuffled")
             if name == "guide":
                 if ctx.out is not None:
                     names = [] if self.words is None else self.words.acts
@@ -202,21 +218,25 @@ class ManageDialogue:
         optimiser.step()
 
     def measure(
-        self, ctx: pl.Context, agent: DialogueAgent
+        self, ctx: pl.Context, agent: DialogueAgent, strangers: bool = False
     ) -> tuple[dict[str, Any], list[DialogueAgent]]:
         """Returns on held-out simulators after each number of rounds of adaptation, a mean over them, of
         the same test games; "return" is that after one round, and "adapted" the mean over simulators of
         |return after one round - before|. And the agents after one round, one for each simulator.
+
+        Args:
+            strangers: each simulator is met after adaptation to the one before it in the list, of another kind.
         """
+        others = [self.clients.held_out[-1], *self.clients.held_out]
         personal, after = list[DialogueAgent](), {r: list[float]() for r in ROUNDS}
         phases, ends, tested = list[float](), list[float](), list[np.ndarray]()
         for k, sim in enumerate(self.clients.held_out):
             key = (*self.key(ctx), "held out", k)
-            adapted = agent
+            adapted, taught = agent, others[k] if strangers else sim
             for r in range(max(ROUNDS) + 1):
                 if r:
                     games = pl.control.play_games(
-                        sim, adapted.player(), self.episodes, (*key, "adapt", r)
+                        taught, adapted.player(), self.episodes, (*key, "adapt", r)
                     )
                     adapted = adapt_agent(adapted, games, self.learner, self.inner)
                 if r in ROUNDS:
@@ -267,22 +287,86 @@ class ManageDialogue:
             (ctx.out / DIALOGUES).write_text(text, encoding="utf-8")
         return {"realised": written / max(1, acts)}
 
+    async def asked_acts(self, ctx: pl.Context) -> list[dict[str, Any]]:
+        """The dialogues of each held-out kind in which the language model chooses every act."""
+        kinds = list[dict[str, Any]]()
+        for k, sim in enumerate(self.clients.held_out):
+            key = (*self.key(ctx), "held out", k, "test")
+            words = DialogueWords.of(sim)
+            assert words is not None
+            returns, lost, acts = await choose_acts(ctx, self.source(), sim, self.talks, key, words)
+            kinds.append({"returns": returns.tolist(), "unread": lost, "acts": acts})
+        return kinds
+
     def asked_arm(self, ctx: pl.Context) -> pl.control.ArmRun:
         """The language model chooses every act, without learning."""
 
         async def run() -> Mapping[str, Any]:
-            paid, unread = list[np.ndarray](), 0
-            for k, sim in enumerate(self.clients.held_out):
-                key = (*self.key(ctx), "held out", k, "test")
-                words = DialogueWords.of(sim)
-                assert words is not None
-                returns, lost = await choose_acts(ctx, self.source(), sim, self.talks, key, words)
-                paid.append(returns)
-                unread += lost
-            all_paid = np.concatenate(paid)
-            mean = float(all_paid.mean())
-            error = pl.stats.standard_error(all_paid)
-            return {"return": mean, "error": error, "learned_from": mean, "agreement": 1.0,
-                    "env_steps": 0, "fallbacks": unread}  # fmt: skip
+            kinds = await ctx.once("asked-acts", lambda: self.asked_acts(ctx))
+            paid = np.concatenate([kind["returns"] for kind in kinds])
+            return unlearned(paid) | {"fallbacks": sum(kind["unread"] for kind in kinds)}
 
         return run
+
+    def other_arm(self, ctx: pl.Context) -> pl.control.ArmRun:
+        """The same acts at other turns: those of a dialogue in an order that is drawn."""
+
+        async def run() -> Mapping[str, Any]:
+            kinds = await ctx.once("asked-acts", lambda: self.asked_acts(ctx))
+            paid = list[np.ndarray]()
+            for k, (sim, kind) in enumerate(zip(self.clients.held_out, kinds, strict=True)):
+                key = (*self.key(ctx), "held out", k, "test")
+                acts_nT = mixed_turns(kind["acts"], sim.horizon, (*key, "order"))
+                choose = lambda state, t, acts_nT=acts_nT: acts_nT[:, t : t + 1]
+                paid.append(play_states(sim, choose, self.talks, key))
+            return unlearned(np.concatenate(paid))
+
+        return run
+
+    def oracle_arm(self, ctx: pl.Context) -> pl.control.ArmRun:
+        """Acts that the simulator knows to work, of what nobody else sees."""
+
+        async def run() -> Mapping[str, Any]:
+            paid = list[np.ndarray]()
+            for k, sim in enumerate(self.clients.held_out):
+                known: Any = sim
+                key = (*self.key(ctx), "held out", k, "test")
+                choose = lambda state, t, known=known: known.best_acts(state)
+                paid.append(play_states(sim, choose, self.games, key))
+            return unlearned(np.concatenate(paid))
+
+        return run
+
+
+def unlearned(returns: np.ndarray) -> dict[str, Any]:
+    """What an arm without learning says of its test games."""
+    mean, error = float(returns.mean()), pl.stats.standard_error(returns)
+    return {
+        "return": mean,
+        "error": error,
+        "learned_from": mean,
+        "agreement": 1.0,
+        "env_steps": 0,
+    }
+
+
+def mixed_turns(acts: Sequence[Sequence[int]], turns: int, key: pl.Key) -> np.ndarray:
+    """[n, T] the acts of each dialogue in another order, again from the start where it was shorter."""
+    rng = pl.rng_of(key)
+    return np.array([np.resize(rng.permutation(np.array(each, int)), turns) for each in acts])
+
+
+def play_states(
+    sim: pl.control.Simulator,
+    choose: Callable[[Any, int], np.ndarray],
+    games: int,
+    key: pl.Key,
+) -> np.ndarray:
+    """[n] returns where acts [n, 1] are chosen from a state and the number of its turn."""
+    rng = pl.rng_of((*key, "play"))
+    state, alive, paid = sim.reset(rng, games), np.ones(games, bool), np.zeros(games)
+    for t in range(sim.horizon):
+        state, reward, over = sim.step(state, choose(state, t), rng)
+        paid += reward[:, 0] * alive
+        alive = alive & ~over
+    return paid

@@ -211,9 +211,9 @@ async def choose_acts(
     games: int,
     key: pl.Key,
     words: DialogueWords,
-) -> tuple[np.ndarray, int]:
-    """The returns [n] of dialogues in which the model chooses every act; and replies that did not fit,
-    in whose place stands the first act, an open question of the interview.
+) -> tuple[np.ndarray, int, list[list[int]]]:
+    """The returns [n] of dialogues in which the model chooses every act; replies that did not fit,
+    in whose place stands the first act, an open question of the interview; and the acts.
     """
     form = words.form()
     fallback = form(act=words.acts[0])
@@ -243,7 +243,7 @@ async def choose_acts(
             acts[i].append(int(act[i, 0]))
             heard[i].append(int(done[i, 0]))
         alive = alive & ~over
-    return paid, unread
+    return paid, unread, acts
 
 
 async def write_dialogue(

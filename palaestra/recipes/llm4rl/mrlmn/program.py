@@ -155,7 +155,9 @@ class LearnNetwork:
     async def run(self, ctx: pl.Context) -> pl.Result:
         key: pl.Key = ("mrlmn", ctx.seed)
         solver()
-        guide = None if self.asked is None else chat_guide(self.asked, self.sim)
+        guide = None
+        if self.asked is not None:
+            guide = chat_guide(pl.services.TranscribedSource(self.asked), self.sim)
         make = lambda name, **more: (
             NetworkArm(program=self, ctx=ctx, key=key, name=name, **more).run
         )

@@ -146,6 +146,21 @@ class MovementGoals:
         last = np.minimum(phase, len(rewards) - 1)
         return np.take_along_axis(np.stack(rewards, -1), last[..., None], -1)[..., 0]
 
+    def arrived(self, phase: np.ndarray, place: Places, threshold: float) -> np.ndarray:
+        """[...] whether a phase that asks for no contact has its targets: the weighted mean of exp(-|x - d|^2) is
+        above the threshold, however its parts move.
+        """
+        there = list[np.ndarray]()
+        for trend_E, now in zip(trends_of(self.plan, self.scene), self.plan.phases, strict=True):
+            ways = (self.way(t, place) for t in (now.body_target, now.object_target))
+            body, thing = (None if x is None else target_reward(x) for x in ways)
+            if (trend_E == CONTACT).any() or (body is None and thing is None):
+                there.append(np.zeros(phase.shape, bool))
+            else:
+                there.append(goal_reward(None, body, thing) > threshold)
+        last = np.minimum(phase, len(there) - 1)
+        return np.take_along_axis(np.stack(there, -1), last[..., None], -1)[..., 0]
+
     def state(self, phase: np.ndarray, place: Places, velocity: Places) -> np.ndarray:
         """[..., G] of each pair its relative place, velocity and the one-hot of its trend, then the ways
         to the targets of body and object, each with a 1 where there is one.
@@ -170,7 +185,8 @@ class MovementGoals:
 
 class MovementSimulator:
     """A simulator whose agents see the goal state of the plan's phase behind their observation. A phase
-    is left for the next one when r_G is above the threshold. What is paid stays the simulator's.
+    is left for the next one when r_G is above the threshold; with `arrive` also when it asks for no contact and its
+    targets are reached, see `MovementGoals.arrived`. What is paid stays the simulator's.
 
     A simulator with several tasks, see `HasRounds`, has a plan for each of them, in their order: of the task that counts
     it is followed from its first phase on, until the simulator says that the task is done.
@@ -186,8 +202,9 @@ class MovementSimulator:
         goals: MovementGoals | Sequence[MovementGoals],
         places: Callable[[np.ndarray], Places],
         threshold: float,
+        arrive: bool = False,
     ):
-        self.sim, self.places, self.threshold = sim, places, threshold
+        self.sim, self.places, self.threshold, self.arrive = sim, places, threshold, arrive
         self.goals = (goals,) if isinstance(goals, MovementGoals) else tuple(goals)
         self.agents, self.horizon, self.actions = sim.agents, sim.horizon, sim.actions
         self.observation = sim.observation + self.goals[0].width
@@ -245,7 +262,11 @@ class MovementSimulator:
         reward = (
             np.where(then > before, then, np.minimum(before + share, self.rounds)) / self.rounds
         )
-        phase = np.where(then > before, 0, state.phase_nA + (~done & (r_G > self.threshold)))
+        ends = r_G > self.threshold
+        if self.arrive:
+            there = [g.arrived(state.phase_nA, place, self.threshold) for g in self.goals]
+            ends = ends | self.of_task(there, task)
+        phase = np.where(then > before, 0, state.phase_nA + (~done & ends))
         after = MovementState(
             inner=inner,
             phase_nA=phase,
@@ -280,4 +301,4 @@ def load_movement(sim: pl.control.Simulator, folder: Path | str) -> MovementSimu
     file = MovementFile.read(folder)
     goals = [MovementGoals(plan=plan, scene=file.scene) for plan in file.plans]
     places = MovementParts.of(sim, file.body, file.objects).places
-    return MovementSimulator(sim, goals, places, file.threshold)
+    return MovementSimulator(sim, goals, places, file.threshold, file.arrive)

@@ -2,7 +2,7 @@
 observation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -88,6 +88,33 @@ class MovementParts:
             high=tuple(map(float, seen.max(0))),
             close=tuple(close),
         )
+
+
+def spell_places(places: Mapping[str, np.ndarray]) -> str:
+    """Where parts are at the start of games, a line each: in one game, and from where to where over all.
+
+    Args:
+        places: by name, [n, d].
+    """
+    spell = lambda x: "(" + ", ".join(f"{v:.2f}" for v in x) + ")"
+    lines = list[str]()
+    for name, at_nd in places.items():
+        low, high = at_nd.min(0), at_nd.max(0)
+        span = (
+            f"; over games from {spell(low)} to {spell(high)}" if (high > low).any() else ", always"
+        )
+        lines.append(f"- {name}: {spell(at_nd[0])}{span}")
+    return "\n".join(lines)
+
+
+def spell_distances(
+    places: Mapping[str, np.ndarray], body: Sequence[str], objects: Sequence[str]
+) -> str:
+    """How far each part of the body is from each of an object at the start, on average over games."""
+    far = lambda b, o: float(np.linalg.norm(places[o] - places[b], axis=-1).mean())
+    return "\n".join(
+        f"- from {b}: " + ", ".join(f"{o} {far(b, o):.2f}" for o in objects) for b in body
+    )
 
 
 def read_parts(

@@ -210,6 +210,7 @@ class MovementFile:
     threshold: float
     body: str = ""  # text of the parts, as `MovementParts.of` takes it
     objects: str = ""
+    arrive: bool = False  # see `MovementSimulator`
 
     def save(self, folder: Path) -> None:
         """Writes plan.json."""
@@ -219,7 +220,7 @@ class MovementFile:
             "scene": scene,
             "threshold": self.threshold,
         }
-        record |= {"body": self.body, "objects": self.objects}
+        record |= {"body": self.body, "objects": self.objects, "arrive": self.arrive}
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE).write_text(json.dumps(record, indent=1) + "\n")
 
@@ -237,6 +238,7 @@ class MovementFile:
                 threshold=float(record["threshold"]),
                 body=str(record["body"]),
                 objects=str(record["objects"]),
+                arrive=bool(record.get("arrive", False)),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise pl.UserError(f"{folder} holds no plan of rmd-hoi: {error}") from None

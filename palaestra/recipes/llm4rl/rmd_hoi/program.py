@@ -11,9 +11,14 @@ from palaestra.recipes.llm4rl.rmd_hoi.goal import (
     HasRounds,
     MovementGoals,
     MovementSimulator,
+    Places,
     plan_rewards,
 )
-from palaestra.recipes.llm4rl.rmd_hoi.parts import MovementParts
+from palaestra.recipes.llm4rl.rmd_hoi.parts import (
+    MovementParts,
+    spell_distances,
+    spell_places,
+)
 from palaestra.recipes.llm4rl.rmd_hoi.plan import (
     TRENDS,
     MovementFile,
@@ -44,6 +49,12 @@ or separating. Parts that are apart can touch only after a phase in which they a
 Parts of the body: {body}
 Parts of objects: {objects}
 Places that were seen: {low} to {high}
+
+The scene at the start of a game:
+{places}
+
+Distances at the start, on average:
+{distances}
 """
 
 
@@ -59,6 +70,7 @@ class FollowMovements:
         graph: of the guided arm: all trends, those of "contact" alone, or "none", no plan.
         wrong: share of trends that are exchanged for wrong ones, to see what a worse plan does.
         threshold: of r_G, above which the next phase begins.
+        arrive: a phase without contact also ends where its targets are, however its parts move; else in motion alone.
         paid: weight of the simulator's own reward beside the plan's.
         games: on which a policy is measured, with its likeliest actions.
     """
@@ -71,6 +83,7 @@ class FollowMovements:
     graph: Graph = "movement"
     wrong: float = 0.0
     threshold: float = 0.9
+    arrive: bool = True
     paid: float = 1.0
     steps: int = 60_000
     games: int = 256
@@ -96,8 +109,9 @@ class FollowMovements:
         key: pl.Key = ("rmd-hoi", ctx.seed)
         parts = MovementParts.of(self.sim, self.body, self.objects)
         start = self.learner.start(self.sim, key).act
-        scene = parts.scene(pl.control.play_games(self.sim, start, SAMPLE, (*key, "sample")))
-        plan = None if self.graph == "none" else await self.plans(ctx, scene)
+        games = pl.control.play_games(self.sim, start, SAMPLE, (*key, "sample"))
+        scene, first = parts.scene(games), parts.places(games["obs"][:, 0, 0])
+        plan = None if self.graph == "none" else await self.plans(ctx, scene, first)
         training = MovementTraining(program=self, ctx=ctx, parts=parts, scene=scene, key=key)
         results = await pl.control.compare_arms(ctx, training.arms(plan))
         ctx.spend("env_steps", sum(r["env_steps"] for r in results.values()))
@@ -122,19 +136,24 @@ class FollowMovements:
         several = self.sim.tasks if isinstance(self.sim, HasRounds) else ()
         return several if several and not self.goal else (self.goal or "as said above",)
 
-    async def plans(self, ctx: pl.Context, scene: MovementScene) -> Sequence[MovementPlan]:
+    async def plans(
+        self, ctx: pl.Context, scene: MovementScene, first: Places
+    ) -> Sequence[MovementPlan]:
         """The model's plan of each task, asked for once in a run however often it is resumed.
 
         Raises Fault "chat-format" where it has a fault in all of four replies.
         """
-        own = [await self.plan(ctx, scene, i, task) for i, task in enumerate(self.wanted)]
+        own = [
+            await self.plan(ctx, self.question(scene, first, task), scene, i)
+            for i, task in enumerate(self.wanted)
+        ]
         tasks = len(self.sim.tasks) if isinstance(self.sim, HasRounds) else 1
         return own if len(own) == tasks else own * tasks
 
     async def plan(
-        self, ctx: pl.Context, scene: MovementScene, number: int, task: str
+        self, ctx: pl.Context, question: str, scene: MovementScene, number: int
     ) -> MovementPlan:
-        messages = pl.services.question_messages(self.question(scene, task))
+        messages = pl.services.question_messages(question)
         request = pl.ChatRequest(messages=messages, max_tokens=2048)
 
         async def ask() -> dict[str, Any]:
@@ -144,8 +163,12 @@ class FollowMovements:
         name = f"plan {number + 1}" if number else "plan"
         return MovementPlan.model_validate(await ctx.once(name, ask))
 
-    def question(self, scene: MovementScene, task: str) -> str:
-        """What the plan of a task is asked for with."""
+    def question(self, scene: MovementScene, first: Places, task: str) -> str:
+        """What the plan of a task is asked for with.
+
+        Args:
+            first: [n, d] by part, where it is at the start of games.
+        """
         spell = lambda x: "(" + ", ".join(f"{v:.3g}" for v in x) + ")"
         about = str(getattr(self.sim, "about", "") or "A body acts in a simulator.")
         return QUESTION.format(
@@ -156,6 +179,8 @@ class FollowMovements:
             objects=", ".join(scene.objects),
             low=spell(scene.low),
             high=spell(scene.high),
+            places=spell_places({k: first[k] for k in (*scene.body, *scene.objects)}),
+            distances=spell_distances(first, scene.body, scene.objects),
         )
 
 
@@ -225,7 +250,9 @@ class MovementTraining:
         sim, shaping = program.sim, pl.control.as_paid
         if plans is not None:
             goals = [MovementGoals(plan=plan, scene=self.scene) for plan in plans]
-            sim = MovementSimulator(sim, goals, self.parts.places, program.threshold)
+            sim = MovementSimulator(
+                sim, goals, self.parts.places, program.threshold, program.arrive
+            )
             shaping = plan_rewards(program.paid, program.learner.gamma, sim.horizon)
         policy = await program.learner.learn(sim, self.cut(), self.key, shaping, log=lines.append)
         act: Any = lambda obs, legal, rng: policy.act(obs, legal, rng, greedy=True)
@@ -235,7 +262,11 @@ class MovementTraining:
             if plans is not None:
                 text = {"body": program.body, "objects": program.objects}
                 file = MovementFile(
-                    plans=tuple(plans), scene=self.scene, threshold=program.threshold, **text
+                    plans=tuple(plans),
+                    scene=self.scene,
+                    threshold=program.threshold,
+                    arrive=program.arrive,
+                    **text,
                 )
                 file.save(self.ctx.out / "policy")
         alive = np.broadcast_to(played["alive"][:, None], played["reward"].shape)

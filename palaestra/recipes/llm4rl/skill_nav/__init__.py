@@ -98,7 +98,8 @@ CARD = pl.Card(
         "No robot and no simulator of bodies was run: legs, depth pictures and a map in three dimensions are not here.",
         "The low level keeps its scan of the ground: it is the teacher, and no student that sees a history and "
         "inflated obstacles is distilled from it.",
-        "A simulator of your own is not taken; your maps, planner and courses are.",
+        "A simulator of your own is not taken, as rewards and scan of the low level read the yard's ground and feet; your "
+        "maps, planner and courses are.",
         "RMA and Extreme Parkour, the paper's baselines, are no arms; a low level that follows velocities is.",
         "By default waypoints are those of a rule that a large model wrote, who knew the rooms: its numbers do not "
         "show that a language model names good ones.",
