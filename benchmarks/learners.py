@@ -9,7 +9,7 @@ seeds, is below 0, *better* where it is above, and else *alike*. `return` is tha
 played greedily, the same ones for both. Learning is timed by what the process used. A cell is a task,
 a seed and a side; those of a seed are done before the next seed's.
 
-What differs: PPO here plays whole games, in parts of whole games, the peer rolls out so many steps; the
+What differs: PPO here plays whole games, the peer rolls out so many steps; the
 peer of double Q has one network choose and say what a choice is worth; SAC here learns between games, the peer
 after every step.
 """
@@ -52,8 +52,8 @@ class Task:
 
 
 def ppo_on(env: str, steps: int, lr: float = 3e-4, gamma: float = 0.99) -> Task:
-    """8 copies, 10 passes. 32 parts of a rollout of 256 steps a copy; 8 games have 8 parts at most."""
-    learner = PPO(lr=lr, gamma=gamma, games=8, epochs=10, minibatches=32, width=64, bootstrap=True)
+    """8 copies, 10 passes in parts of 64 steps: of a rollout of 256 steps a copy, or of 8 games."""
+    learner = PPO(lr=lr, gamma=gamma, games=8, epochs=10, part_steps=64, bootstrap=True)
     settings = {"learning_rate": lr, "gamma": gamma, "gae_lambda": 0.95, "ent_coef": 0.01}
     settings |= {"n_steps": 256, "batch_size": 64, "n_epochs": 10}
     return Task(env, steps, learner, "PPO", settings, copies=8)

@@ -44,14 +44,23 @@ def held(row: str, rank: int, model: str = "tiny") -> dict[str, Any]:
     """Models of a row by name, and bytes; `rank` 0 = all weights are trained."""
     bench, players = bench_by_name(TASKS.get(row, "chain"))
     lora = LoRA(rank=rank) if rank else None
-    models = {"policy": load(model, lora=lora)}
-    ctx = RunContext(bench=bench, seed=0, models=models, players=players, lora=lora, drive=train)
+    ctx = RunContext(
+        bench=bench,
+        seed=0,
+        models={"policy": load(model, lora=lora)},
+        players=players,
+        lora=lora,
+        drive=train,
+    )
     recipe = recipe_of(row)
     prepare_models(recipe, ctx)
     modules: list[Module] = [m.module for m in ctx.models.values()]
     modules += [h for m in ctx.models.values() for h in m.heads.values()]
-    stores = [t.untyped_storage() for m in modules for t in (*m.parameters(), *m.buffers())]
-    tensors = {x.data_ptr(): x.nbytes() for x in stores}
+    tensors = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+        for m in modules
+        for t in (*m.parameters(), *m.buffers())
+    }
     trained = {
         p.data_ptr(): p.numel()
         for name in recipe.learners
@@ -81,12 +90,29 @@ def memory_table(results: dict[str, Any]) -> str:
     for row, each in results["rows"].items():
         full, small = each["full"], each["adapters"]
         whole = [x["weights"] + x["update"] for x in (full, small)]
-        rows.append((
-            row, ", ".join(full["models"]), ", ".join(full["learners"]), mb(full["weights"]), mb(small["weights"]),
-            mb(whole[0]), mb(whole[1]), f"{whole[1] / whole[0]:.0%}",
-        ))  # fmt: skip
-    sizes = ("weights, MB", "with adapters", "and an update, MB", "with adapters", "of it")
-    return table(rows, "method", "models", "that learn", *sizes)
+        rows.append(
+            (
+                row,
+                ", ".join(full["models"]),
+                ", ".join(full["learners"]),
+                mb(full["weights"]),
+                mb(small["weights"]),
+                mb(whole[0]),
+                mb(whole[1]),
+                f"{whole[1] / whole[0]:.0%}",
+            )
+        )
+    return table(
+        rows,
+        "method",
+        "models",
+        "that learn",
+        "weights, MB",
+        "with adapters",
+        "and an update, MB",
+        "with adapters",
+        "of it",
+    )
 
 
 def main() -> None:

@@ -72,7 +72,7 @@ def start(folder: Path, seed: int) -> str:
 def exam_of(run: Any, arm: str, end: str) -> float:
     """Right greedy answers with the arm's own context, "before" training or "after" it."""
     ends = run.summary["evaluations"][f"up to {CONTEXTS[arm][1]} summaries"]
-    return round(float(ends[end]["mean"]), 4)
+    return round(float(ends[end]["greedy"]["mean"]), 4)
 
 
 def run_cell(folder: Path, model: str, arm: str, seed: int) -> dict[str, Any]:

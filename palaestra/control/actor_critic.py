@@ -38,7 +38,8 @@ class PPO:
     """Proximal policy optimisation (arXiv:1707.06347) on whole games, for one agent or several.
 
     An iteration plays `games` games and makes `epochs` passes over their trajectories in
-    `minibatches` parts. Advantages are those of GAE, less their mean
+    `minibatches` parts of whole trajectories, or with `part_steps` in parts of so many single steps, which
+    few games need: a part of one trajectory says little of the others. Advantages are those of GAE, less their mean
     at the same time step over all games and agents, divided by their standard deviation. What follows the
     horizon is worth nothing, or with `bootstrap` as much as the critic says: for games that the
     horizon only cuts.
@@ -54,9 +55,11 @@ class PPO:
     width: int = 64
     max_norm: float = 0.5  # of a gradient
     bootstrap: bool = False
+    part_steps: int = 0
 
     def __post_init__(self) -> None:
         need_at_least(self, lr=0, epochs=1, minibatches=1, gamma=0, lam=0, games=1, width=1)
+        need_at_least(self, part_steps=0)
 
     def start(self, sim: Simulator, key: Key) -> ActorCritic:
         """The policy before the first step."""
@@ -101,6 +104,8 @@ class PPO:
         """Several passes over a batch. Returns the mean of the objective's metrics."""
         seen: list[Mapping[str, Tensor]] = []
         parts = min(self.minibatches, batch.n_rows)
+        if self.part_steps:
+            parts = max(1, round(batch.n_rows / self.part_steps))
         for epoch in range(self.epochs):
             order = rng_of((*key, "rows", epoch)).permutation(batch.n_rows)
             for rows in np.array_split(order, parts):
@@ -140,10 +145,16 @@ class PPO:
             "trained": flat(mask).float(),
             "advantage": flat(centred / (centred[mask].std() + 1e-8)).float(),
         }
-        return rows_of(
-            Batch(columns=columns, unit_B=torch.arange(n * A), n_tokens=0, n_rows=0, n_units=0),
-            torch.arange(n * A),
-        )
+        if self.part_steps:
+            columns = single_steps(columns)
+        rows = torch.arange(len(columns["trained"]))
+        return rows_of(Batch(columns=columns, unit_B=rows, n_tokens=0, n_rows=0, n_units=0), rows)
+
+
+def single_steps(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """[S, 1, ...] the trained steps of columns [B, T, ...] as rows of their own."""
+    trained = columns["trained"] > 0
+    return {k: v[trained][:, None] for k, v in columns.items()}
 
 
 def advantages(

@@ -213,7 +213,7 @@ async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -
     result: dict[str, Any] = {
         "greedy": record.json(),
         "errors": sum(not (e.ok or e.unjudged) for g in groups for e in g.episodes),
-        **tool_numbers(e for g in groups for e in g.valid),
+        **tool_numbers((e for g in groups for e in g.valid), brief=True),
     }
     domains: dict[str, list[Group]] = defaultdict(list)
     for g in groups:

@@ -82,6 +82,8 @@ class SearchState:
     outcomes: tuple[Outcome, ...] = ()  # by turn
     answer: str | None = None
     seconds: tuple[float, ...] = field(default=(), compare=False)  # by turn, that its search took
+    # (id, text) of the passages that were shown, in order, each once
+    passages: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
     def calls(self) -> int:
@@ -104,6 +106,8 @@ class SearchState:
         "executed",
         "answered",
         "answer",
+        ("seen", tuple, "ids of the passages that were shown before the answer, in order"),
+        ("citations", tuple, "of these, the passages that have the words of the answer"),
         "correct",
         "tool_log",
         "tool_seconds",
@@ -119,6 +123,7 @@ class Search:
     the task's `meta["gold"]` that were found so far; "gains", the share of them that this search
     showed (of a task without gold documents 1 where a passage has an answer's words, else 0);
     "executed", whether it found something or answered. And "turns", "calls", "malformed", "answered", "answer", "correct".
+    At the end "seen" has the ids of all passages shown, and "citations" those of them that have the answer's words.
 
     Args:
         index: of the documents, or a search of the user's own, `OwnSearch`.
@@ -313,6 +318,7 @@ class Search:
             found=(*state.found, tuple(i for i, _, _ in hits)),
             gains=(*state.gains, gain(state.task, hits)),
             seconds=(*state.seconds, seconds),
+            passages=tuple(dict((*state.passages, *(h[:2] for h in hits))).items()),
         )
 
     def _missed(
@@ -340,7 +346,7 @@ class Search:
         return Frame(
             state=state,
             pay={("policy", ""): float(right)},
-            facts={**self._facts(state), "correct": right},
+            facts={**self._facts(state), **citations(state), "correct": right},
             state_key=known(state),
             status=status,
         )
@@ -371,6 +377,17 @@ def facts(state: SearchState) -> Mapping[str, Any]:
         "answered": state.answer is not None,
         "answer": state.answer,
     }
+
+
+def citations(state: SearchState) -> dict[str, Any]:
+    """The passages behind an answer: those that were shown before it, and of these the ones that have
+    its words. No passage supports an answer that was not given, or has no word.
+    """
+    said = boxed_answer(state.answer) or state.answer if state.answer else ""
+    words = lambda text: f" {' '.join(words_of(text))} "
+    wanted = words(said)
+    have = [i for i, text in state.passages if wanted.strip() and wanted in words(text)]
+    return {"seen": tuple(i for i, _ in state.passages), "citations": tuple(have)}
 
 
 def log_of(state: SearchState, search: str, opening: str = "") -> dict[str, Any]:

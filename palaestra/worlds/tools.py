@@ -32,6 +32,7 @@ from palaestra.worlds.toolbox import CalledTool, close_toolbox, toolbox
 ToolState: TypeAlias = tuple[
     tuple[int, ...], tuple[bool, ...], tuple[str, ...], tuple[tuple[LoggedCall, float], ...]
 ]
+DETAILS = ("tools/seconds/", "tools/turn/")
 COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
 
 
@@ -186,10 +187,11 @@ def facts(
     return {**named, "executed": executed, "answered": answered, "tools_used": used, **log}
 
 
-def tool_numbers(episodes: Iterable[Episode]) -> dict[str, float]:
+def tool_numbers(episodes: Iterable[Episode], brief: bool = False) -> dict[str, float]:
     """How tools were used: calls an episode, the share of them that could not be read, of the others
     the share that gave an error, and of all the share that gave a result; of each tool the share of
-    episodes in which it gave one. Nothing where there were no tools. And those of `log_numbers`.
+    episodes in which it gave one. Nothing where there were no tools. And those of `log_numbers`,
+    of which `brief` leaves out times, which are of the clock, and turns.
     """
     episodes = list(episodes)
     each: list[Mapping[str, Any]] = [e.facts for e in episodes if COUNTS[0] in e.facts]
@@ -204,5 +206,5 @@ def tool_numbers(episodes: Iterable[Episode]) -> dict[str, float]:
         "tools/errors": errors / read if read else float("nan"),
         "tools/useful": (read - errors) / calls if calls else float("nan"),
         **{f"tools/used/{name}": n / len(each) for name, n in sorted(used.items())},
-        **log_numbers(episodes),
+        **{k: x for k, x in log_numbers(episodes).items() if not (brief and k.startswith(DETAILS))},
     }

@@ -31,7 +31,7 @@ def test_three_tasks_a_learner_with_equal_settings():
         assert own.lr == peer["learning_rate"] and own.gamma == peer.get("gamma", 0.99) and own.games == task.copies
         if isinstance(own, pl.control.PPO):
             assert (own.lam, own.epochs, own.bootstrap) == (peer["gae_lambda"], peer["n_epochs"], True)
-            assert task.copies * peer["n_steps"] == own.minibatches * peer["batch_size"]
+            assert (own.part_steps, own.max_norm) == (peer["batch_size"], 0.5)  # 0.5 is the peer's default
         if isinstance(own, pl.control.DoubleQ):
             assert own.per_step == peer["gradient_steps"] / peer["train_freq"] == 0.5
             assert (own.batch, own.keep) == (peer["batch_size"], peer["buffer_size"])

@@ -107,6 +107,34 @@ def test_a_policy_that_plays_notes_the_log_probability_that_it_is_trained_with(s
     assert float(trained.std(correction=0)) == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.parametrize("sim", [pl.control.Rooms(), Aim()], ids=lambda s: type(s).__name__)
+def test_single_steps_are_the_steps_of_the_trajectories(sim):
+    """One part of everything moves the policy as much either way; a part has living steps alone, about `part_steps`."""
+    whole, single = (pl.control.PPO(games=8, epochs=1, minibatches=1, part_steps=n) for n in (0, 10_000))
+    policy = whole.start(sim, ("steps",))
+    paths = pl.control.play_games(sim, policy.act, 8, ("steps",))
+    rows, steps = whole.batch_of(policy, paths), single.batch_of(policy, paths)
+    alive = int(rows["trained"].sum())
+    assert steps["trained"].shape == (alive, 1) and steps.n_tokens == steps.n_rows == alive == rows.n_tokens
+    assert steps["advantage"][:, 0].tolist() == rows["advantage"][rows.mask > 0].tolist()
+    moved = []
+    for learner, batch in ((whole, rows), (single, steps)):
+        one = whole.start(sim, ("steps",))
+        learner.update(one, torch.optim.SGD(one.parameters(), 0.1), batch, ("steps",))
+        moved.append(torch.cat([x.flatten() for x in one.parameters()]))
+    assert moved[0].tolist() == pytest.approx(moved[1].tolist(), abs=1e-6)
+    assert not torch.equal(moved[0], torch.cat([x.flatten() for x in policy.parameters()]))
+    sizes = []
+
+    def noted(out, batch):
+        sizes.append(batch.n_rows)
+        return whole.objective(out, batch)
+
+    few = pl.control.PPO(objective=noted, epochs=2, part_steps=5)
+    few.update(policy, torch.optim.SGD(policy.parameters(), 0.1), steps, ("steps",))
+    assert sum(sizes) == 2 * alive and set(sizes) <= {4, 5, 6} and len(sizes) == 2 * round(alive / 5)
+
+
 def test_a_game_that_the_horizon_cuts_is_worth_what_the_critic_says():
     sim = pl.control.SimpleSpread(horizon=1)
     policy = pl.control.PPO().start(sim, ("cut",))

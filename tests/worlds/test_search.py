@@ -77,12 +77,26 @@ def test_an_episode_and_its_facts():
         "answered": True, "answer": "mema", "correct": True, "gains": (1.0, 1.0, 0.0),
         "tool_calls": 2, "tool_malformed": 0, "tool_errors": 0, "tools_offered": ("search",),
         "tool_log": ((1, "search", "result"), (2, "search", "result")), "tool_seconds": ClockTimes(each=()),
+        "seen": ("a", "b"), "citations": ("b",),
     }  # fmt: skip
     assert decode(*encode(dict(last.facts))) == last.facts
     one = replace(SMALL, k=1)
     assert frames(one, q("boss bako"), q("boss bako"), a("tiru"))[-1].facts["coverage"] == (0.5, 0.5, 0.5)
     assert frames(one, q("boss bako"), a("tiru"))[-1].pay == {("policy", ""): 0.0}
     assert [f.state_key for f in frames(one, q("host tiru"), q("boss bako"))] == [(), ("b",), ("a", "b")]
+
+
+def test_citations_are_the_passages_seen_that_have_the_words_of_the_answer():
+    cited = lambda *turns: frames(SMALL, *turns)[-1].facts
+    both = cited(q("boss of bako"), a("Tiru!"))
+    assert both["seen"] == ("a", "b") and both["citations"] == ("a", "b")
+    assert cited(q("boss of bako"), a("\\boxed{mema}"))["citations"] == ("b",)
+    assert cited(a("mema"))["seen"] == cited(a("mema"))["citations"] == ()  # from memory
+    assert cited(q("boss of bako"), a("mem"))["citations"] == ()  # a part of a word
+    for empty in ("", "!"):
+        assert cited(q("boss of bako"), a(empty))["citations"] == ()
+    unanswered = frames(replace(SMALL, turns=1), q("boss of bako"))[-1].facts
+    assert unanswered["seen"] == ("a", "b") and unanswered["citations"] == ()
 
 
 @every(

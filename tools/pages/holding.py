@@ -62,10 +62,11 @@ STUDIES: Mapping[str, tuple[str, ...]] = {  # pages of studies of several method
     "data": ("curricula",),
     "domains": ("ranking",),
     "games": ("selfplay",),
+    "inference": ("search-study",),
     "llm4rl": ("guides",),
     "multimodal": ("sight",),
     "objectives": ("exact",),
-    "preference": ("losses",),
+    "preference": ("losses", "overoptimisation"),
 }
 
 
