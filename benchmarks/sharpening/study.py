@@ -44,7 +44,7 @@ class CountRight:
     temperature: float = 1.0
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        counts = dict[str, list[int]]()
+        counts, items = dict[str, list[int]](), list[pl.studies.Item]()
         for draw in self.draws:
             items = await pl.studies.answers(
                 ctx, "policy", self.tasks, self.n, draw=draw, temperature=self.temperature

@@ -17,7 +17,7 @@ from palaestra.settings import overrides
 from palaestra.settings.fields import Settings, Use, setting_names
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import SUMMARY, read_summary
-from palaestra.studies.glance import charts_of, glance
+from palaestra.studies.glance import charts_of, glance, in_order
 from palaestra.studies.page import PAGE, REPORT, write_study
 from palaestra.studies.report import StudyReport, StudyTable
 from palaestra.studies.statements import plain_statements
@@ -115,7 +115,7 @@ def check_up(settings: Settings, out: Path, *, talk: bool = True) -> dict[str, P
     `out`, and a page that tells the answer of each. Returns the folders by name. Where nothing is named,
     the built-in model is trained first, for a minute, and looked at.
     """
-    wanted = [name for name, study in studies().items() if study.check_up]
+    wanted = in_order(name for name, study in studies().items() if study.check_up)
     takes = {name: {*overrides.arguments(name)} for name in [*wanted, PROBES]}
     takes[ALL] = {"probes"}  # whether there are any
     if idle := [k for k in settings.set if not any(k in x for x in takes.values())]:

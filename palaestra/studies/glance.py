@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from palaestra.stats import Interval
@@ -21,6 +21,12 @@ MEASURES: Sequence[tuple[str, str, str, bool, int]] = (
     ("forgetting", "choice", "forgetting: the right option elsewhere is the likeliest", True, 1),
     ("sawmil", "more", "probes: true and false statements told apart by hidden states", True, 1),
 )  # fmt: skip
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Studies as the table has them, accuracy first; others behind."""
+    known = [study for study, *_ in MEASURES]
+    return sorted(names, key=lambda n: known.index(n) if n in known else len(known))
 
 
 def glance(reports: Mapping[str, Mapping[str, Any]]) -> StudyTable:

@@ -184,7 +184,7 @@ def tell(
         f"The model is {way} and {change}: calibration error {tell_interval(errors['model'][0])}, the start's "
         f"{tell_interval(errors['start'][0])}, difference {points(more)}; an ideal model would show "
         f"{errors['model'][1]:.1%} with these confidences.",
-        f"Its confidence is {points(gap)} above its share of right answers; training changed that by {points(sure)}.",
+        f"Confidence less share of right answers: {points(gap)}; training changed that by {points(sure)}.",
         f"The Brier score, lower is better, moved by {tell_interval(worse, share=False, signed=True)}.",
     ]
 

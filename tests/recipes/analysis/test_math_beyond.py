@@ -90,6 +90,14 @@ def test_the_page_says_which_problems_moved_and_how_long_answers_are():
     assert len(shortened("a\n" * 300)) == 203 and shortened(" a\n b ") == "a b"
 
 
+def test_where_none_was_gained_or_lost_those_that_changed_most_are_shown():
+    """Shares 1/2 to 1, 1 to 1/2, and 1/2 to 1/2, which did not change."""
+    first, after = [(1, 0), (1, 1), (1, 0)], [(1, 1), (1, 0), (0, 1)]
+    tables = {t.title: t for t in report(first, first, after).tables}
+    assert [tuple(r)[:2] for r in tables["Which changed most"].rows] == [("+50 points", "0"), ("−50 points", "1")]
+    assert "Which changed most" not in {t.title for t in report(first, first, first).tables}
+
+
 def test_an_example_is_a_right_answer_where_there_is_one():
     assert example({"texts": ["a", "b"], "right": [False, True]}) == "b"
     assert example({"texts": ["a", "b"], "right": [False, False]}) == "a"

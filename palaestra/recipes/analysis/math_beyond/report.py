@@ -6,6 +6,7 @@ from dataclasses import replace
 import palaestra as pl
 
 MOST_SHOWN, MOST_LETTERS = 20, 200  # problems of a kind, and letters of each, on the page
+MOST_CHANGED = 5
 
 
 def unsolved(items: Sequence[pl.studies.Item]) -> list[int]:
@@ -170,9 +171,34 @@ def moved_table(
         "first one; items.jsonl has all problems, with all answers of the model."
     )
     columns = ("", "problem", "its end", "right answer", "start", "model")
-    return (
-        [pl.studies.StudyTable("Which were gained and lost", columns, rows, note)] if rows else []
-    )
+    if rows:
+        return [pl.studies.StudyTable("Which were gained and lost", columns, rows, note)]
+    return most_changed(again, after)
+
+
+def most_changed(
+    again: Sequence[pl.studies.Item], after: Sequence[pl.studies.Item]
+) -> list[pl.studies.StudyTable]:
+    """Where no problem was gained or lost: those whose share of right answers changed most, with an answer before
+    and after; nothing where none changed.
+    """
+    shares = [pl.studies.right_shares(x) for x in (again, after)]
+    gains = [b - a for a, b in zip(*shares, strict=True)]
+    top = sorted((i for i, g in enumerate(gains) if g), key=lambda i: -abs(gains[i]))[:MOST_CHANGED]
+    rows = [
+        (
+            f"{100 * gains[i]:+.0f} points".replace("-", "−"),
+            str(after[i]["id"]),
+            shortened(str(after[i]["prompt"])),
+            "" if after[i]["gold"] is None else shortened(str(after[i]["gold"])),
+            shortened(str(again[i]["texts"][0])),
+            shortened(str(after[i]["texts"][0])),
+        )
+        for i in top
+    ]
+    note = "No problem was gained or lost. Of both the first answer is shown."
+    columns = ("right answers", "problem", "its end", "right answer", "start", "model")
+    return [pl.studies.StudyTable("Which changed most", columns, rows, note)] if rows else []
 
 
 def example(item: pl.studies.Item) -> str:
