@@ -23,10 +23,12 @@ SEEDS = 5  # declared
 
 def collect(folder: Path) -> dict[str, Any]:
     """A result like that of `bench learners`, of the seeds of which both sides are done, and of how many cells."""
-    done = {p.stem: json.loads(p.read_text())["value"] for p in sorted(folder.glob("*.json"))}
+    done: dict[str, Any] = {
+        p.stem: json.loads(p.read_text())["value"] for p in sorted(folder.glob("*.json"))
+    }
     tasks = dict[str, Any]()
     for name, task in TASKS.items():
-        each = [{w: done.get(cell_name(name, s, w)) for w in SIDES} for s in range(SEEDS)]
+        each = [{w: done.get(cell_name(name, s, w), {}) for w in SIDES} for s in range(SEEDS)]
         if rows := [r for r in each if all(r.values())]:
             tasks[name] = summary(task, rows)
     here = machine.describe_machine("cpu") | machine.versions(["stable-baselines3"])

@@ -97,3 +97,19 @@ def test_cartpole_is_learned_as_by_stable_baselines3():
         found["theirs"].append(evaluate_policy(peer, env, 50, deterministic=False)[0])
     assert min(found["ours"]) > 100, found
     assert np.mean(found["ours"]) > 0.6 * np.mean(found["theirs"]), found
+
+
+@pytest.mark.parametrize("name, size", [("InvertedPendulum-v5", 4), ("Reacher-v5", 10)])
+def test_bodies_of_mujoco_are_simulators_too(name, size):
+    """Of the wheel, where it is installed: SAC and PPO learn from them, and a pole that falls ends the game."""
+    pytest.importorskip("mujoco")
+    pytest.importorskip("imageio")
+    sim = pl.control.GymSimulator(name)
+    assert sim.observation == size and isinstance(sim.actions, pl.control.Box)
+    act = lambda o, legal, rng: {"act": rng.uniform(-1, 1, (*o.shape[:2], sim.actions.size))}
+    games = pl.control.play_games(sim, act, 3, ("body",))
+    assert games["over"].any() == (name == "InvertedPendulum-v5") and np.isfinite(games["obs"]).all()
+    for learner in (pl.control.SAC(warm=20, width=8), pl.control.PPO(games=2, epochs=1, part_steps=64, bootstrap=True)):
+        policy = asyncio.run(learner.learn(sim, 100, ("body",)))
+        assert np.isfinite(pl.control.mean_return(sim, policy.act, 2, ("test",)))
+    sim.close()
