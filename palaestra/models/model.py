@@ -431,14 +431,10 @@ class Model:
 
     @property
     def routers(self) -> list[Router]:
-        """What chooses experts in its layers, in order; none in a dense model. Raises UserError where
-        these choices cannot be replayed.
-        """
+        """What chooses experts, in order; none in a dense model. Raises UserError where it cannot be replayed."""
         return self._routers
 
-    @cached_property
-    def _routers(self) -> list[Router]:
-        return find_routers(self.layers)
+    _routers = cached_property(lambda self: find_routers(self.layers))
 
     @cached_property
     def is_mixture(self) -> bool:
