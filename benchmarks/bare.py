@@ -87,12 +87,14 @@ def show(rows: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lot", type=int, help="this many methods, drawn with seed 0")
+    parser.add_argument("--part", default="1/1", help="of the lot: 1/2 and 2/2 run side by side")
     parser.add_argument("--limit", type=float, default=LIMIT)
     parser.add_argument("--show", action="store_true")
     given = parser.parse_args()
     names = sorted(e.id for e in catalogue.all_entries() if e.built)
     random.Random(0).shuffle(names)
-    names = names[: given.lot]
+    part, parts = map(int, given.part.split("/"))
+    names = names[: given.lot][part - 1 :: parts]
     rows = read_rows()
     if not given.show:
         with Headway("bare") as headway:
