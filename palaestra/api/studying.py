@@ -178,11 +178,12 @@ def summarise(
     """One page of several studies: what they looked at, the first finding of each, their tables, and where
     the rest stands.
     """
-    every = [r["protocol"] for r in reports.values()]
+    # the probes read statements of their own
+    every = [r["protocol"] for name, r in reports.items() if name != PROBES]
     alike = (
         {k: x for k, x in every[0].items() if all(p.get(k) == x for p in every)} if every else {}
     )
-    differences = lambda protocol: " · ".join(x for k, x in protocol.items() if k not in alike)
+    differences = lambda protocol: " · ".join(x for k, x in protocol.items() if alike.get(k) != x)
     rows = [
         (name, report["question"], " ".join(report["findings"][1:]))
         for name, report in reports.items()

@@ -113,8 +113,8 @@ def asked_lines(meters: Mapping[str, Meter]) -> list[str]:
     for name, m in meters.items():
         if m.calls or m.cached:
             cost = f", which cost {m.cost:.4g} by its prices" if m.cost else ""
-            text = f"{name} was called {m.calls:,} times ({m.tokens:,} tokens{cost})"
-            lines += ["", f"{text}; {m.cached:,} replies were there already."]
+            text = f"{name}: {m.calls:,} calls ({m.tokens:,} tokens{cost})"
+            lines += ["", f"{text}; replies that were there already: {m.cached:,}."]
     return lines
 
 

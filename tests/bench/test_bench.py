@@ -48,7 +48,9 @@ def test_a_page_shows_what_was_measured(tmp_path):
     row = "| smollm2, float32, 4 x 8, all 64 tokens | 2.50 (2.25 to 3.00) |"
     assert row in page and "| 700 against 1500 | 90 against 200 | 2.75 (2.25 to 3.00) | 3 | 1.16.0 |" in page
     assert "| turns, histories read again | 1.90 |  | 2: 4.00 s |" in page
-    assert page.count("Not measured.") == 9  # step, ablation, engine, drafts, company, memory, sandbox, busy, checkouts
+    assert (
+        page.count("Not measured.") == 10
+    )  # step, ablation, engine, drafts, company, memory, sandbox, busy, checkouts, episodes
     assert "--full` | P, 2 cores | torch 2.13.0, trl 1.16.0 | 0.1 |" in page
     assert "`palaestra bench scaling` | P, 2 cores | torch 2.13.0 | 0.1 |" in page
     drawn = (tmp_path / "speed.svg").read_text()

@@ -153,7 +153,7 @@ def test_the_report_counts_the_calls_and_the_money(context, tmp_path):
 
         asyncio.run(pl.control.compare_arms(run, {"none": arm}))
         assert (
-            "dear was called 1 times (15 tokens, which cost 2e-05 by its prices); 1 replies"
+            "dear: 1 calls (15 tokens, which cost 2e-05 by its prices); replies that were there already: 1."
             in (tmp_path / "arms.md").read_text()
         )
         with pytest.raises(pl.Fault, match="chat-budget"):

@@ -140,7 +140,7 @@ def test_a_box_of_functions_and_a_servers_tools():
         assert (await box.schemas())[0].name == "add"
         return await box.answer([Call(name="add", args={"a": 1, "b": 2}), Call(name="nope")], 20, 100)
 
-    (right, failed), (wrong, also_failed) = asyncio.run(run())
+    (right, failed, _), (wrong, also_failed, _) = asyncio.run(run())
     box.close()
     assert (right.content, right.name, failed) == ("3", "add", False)
     assert "no tool 'nope'" in wrong.content and wrong.name == "" and also_failed

@@ -147,9 +147,10 @@ def test_a_run_that_goes_on_is_followed(browser, made, tmp_path):
 
 
 def test_a_run_is_watched_from_its_first_step_to_its_end(browser, tmp_path):
-    """A real one, in a process of its own; the page is opened once and never loaded again."""
+    """A real one, in a process of its own, long enough for a browser to come; the page is opened once and never loaded again."""
     folder = tmp_path / "run"
-    told = f"train grpo --task chain --steps 12 --evaluate 4 schedule.prompts=2 collect.links.0.n=4 --out {folder}"
+    steps = 60
+    told = f"train grpo --task chain --steps {steps} --evaluate 4 schedule.prompts=2 collect.links.0.n=4 --out {folder}"
     command = [sys.executable, "-m", "palaestra", *told.split()]
     run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -159,16 +160,18 @@ def test_a_run_is_watched_from_its_first_step_to_its_end(browser, tmp_path):
             page.evaluate("window.stays = true")
             told = page.inner_text("header")
             first = int(re.search(r"in (\d+) steps?", told)[1])
-            assert "not finished" in told and first < 12
+            assert "not finished" in told and first < steps
             page.wait_for_function(
                 "n => +/in (\\d+) steps?/.exec(document.querySelector('header').innerText)[1] > n", arg=first
             )
             page.wait_for_function("() => !document.querySelector('header').innerText.includes('not finished')")
-            page.wait_for_selector("output:has-text('24 groups')")
-            assert "96 rollouts in 12 steps" in page.inner_text("header") and page.evaluate("window.stays")
+            page.wait_for_selector("output:has-text('120 groups')")
+            assert f"{8 * steps} rollouts in {steps} steps" in page.inner_text("header") and page.evaluate(
+                "window.stays"
+            )
             assert page.inner_text(".verdict").startswith("Held-out accuracy")
             label = page.locator(".uplot").first.get_attribute("aria-label")
-            assert label.endswith("at step 12"), label
+            assert label.endswith(f"at step {steps}"), label
     finally:
         run.kill()
         run.wait()

@@ -21,7 +21,7 @@ class Box:
     async def schemas(self):
         return ()
 
-    async def answer(self, calls, seconds, chars):
+    async def answer(self, calls, seconds, chars, broken=()):
         return [
             (Message(role="tool", content="?"), isinstance(c, Malformed) or not c.args["works"], 0.0) for c in calls
         ]

@@ -199,7 +199,7 @@ def test_a_run_that_was_killed_ends_with_the_same_and_asks_nothing_again(context
     assert arms["none"]["relabelled"] == 0 < arms["guide"]["relabelled"]
     assert arms["none"]["learned_from"] == pytest.approx(arms["none"]["return"])
     report = (tmp_path / "arms.md").read_text().splitlines()
-    assert len(report) == 8 and report[0].endswith("before you conclude.")
+    assert len(report) == 10 and report[0].endswith("before you conclude.") and report[-1].startswith("script: 0 calls")
     # the policy in the folder is the one that was measured
     policy, sim = pl.control.load_policy(tmp_path / "policy"), lero.load_enhanced(SIM, tmp_path / "policy")
     played = pl.control.play_games(sim, policy.act, 8, ("lero", 3, "final", "test"))

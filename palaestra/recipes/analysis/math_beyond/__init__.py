@@ -18,6 +18,8 @@ the same random numbers: a model with the start's weights has an expansion and a
 report then has the problems that none of them solves (their intersection) and those that one of
 them does not (their union). The run folder has unsolved.jsonl, the problems of U as rows for --data.
 A gain may be a verifier's mistake: items.jsonl has all answers to the problems that were gained.
+
+Long because two draws of the start, the model and further starts each give numbers, tables and sentences.
 """
 
 from collections.abc import Sequence

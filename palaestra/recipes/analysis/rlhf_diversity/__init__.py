@@ -22,6 +22,8 @@ log n - (n - 1) / n (arXiv:2401.01879).
     palaestra study rlhf-diversity --model RLHF base=BASE beside=sft=SFT --data F
 
 Quality is the share of right answers, or the mean reward where nobody says what is right.
+
+Long because every model is measured at several temperatures, on several problem sets, and beside best of n.
 """
 
 from collections.abc import Mapping, Sequence

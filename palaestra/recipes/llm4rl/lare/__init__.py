@@ -28,6 +28,8 @@ Deviations: a factor is an expression over quantities that the simulator declare
 is wrong with one goes back to the model, at most five times, checked on 64 games. The decoder has two
 layers of 64 and is fitted 8 times an iteration, where the released one has five and is fitted 50
 times every ten; gamma is 0.99, not 1; an agent's rewards sum to R, not to T R.
+
+Long because asking for factors, fitting their decoder and four arms from equal starts are one program.
 """
 
 from collections.abc import Callable, Mapping, Sequence
