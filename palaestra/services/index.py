@@ -96,15 +96,6 @@ class BM25:
         return pages
 
     @cached_property
-    def passages(self) -> dict[str, tuple[str, ...]]:
-        """Texts by the id of a passage, and by that of the document that it is a part of."""
-        texts: dict[str, tuple[str, ...]] = {}
-        for i, text in self.docs:
-            for name in {i, document_of(i)}:
-                texts[name] = (*texts.get(name, ()), text)
-        return texts
-
-    @cached_property
     def _places(self) -> np.ndarray:
         n = len(self.docs)
         if self.shuffle is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.services.index import BM25, words_of
+from palaestra.services.index import BM25, document_of, words_of
 from palaestra.types import Task
 from palaestra.verifiers.ranking import document_grades
 
@@ -47,8 +47,13 @@ def relevant_texts(task: Task, index: BM25) -> list[str]:
     except UserError:  # said with its record where the task is drawn
         return []
     names = [name for name, grade in grades.items() if grade > 0]
-    passages = index.passages
-    return [text for name in names for text in passages.get(name, ())]
+    return [
+        text
+        for name in names
+        for page in dict.fromkeys((name, document_of(name)))
+        for passage, text in index.pages.get(page, ())
+        if name in (passage, document_of(passage))
+    ]
 
 
 def is_copied(query: str, text: str) -> bool:

@@ -18,6 +18,7 @@ from palaestra.worlds.gateway.wire import (
     CompletionAnswer,
     CompletionRequest,
     Refusal,
+    ignored,
     read_request,
 )
 
@@ -78,18 +79,9 @@ def read_response_request(
         "stream": body.get("stream"),
     }
     request = read_request(asked, agent)
-    return replace(request, notes=(*request.notes, *ignored(body))), messages
-
-
-def ignored(body: Body) -> Iterator[str]:
-    """A line for each parameter that has no effect here."""
-    for name, value in body.items():
-        if (
-            name not in TAKEN | WITHOUT_EFFECT
-            and value is not None
-            and value not in HARMLESS.get(name, ())
-        ):
-            yield f"the parameter {name!r} of a request has no effect here"
+    return replace(
+        request, notes=(*request.notes, *ignored(body, TAKEN | WITHOUT_EFFECT, HARMLESS))
+    ), messages
 
 
 def read_tool(given: Any, where: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeAlias
 
@@ -26,7 +26,7 @@ USED = {
 }  # fmt: skip
 # values that ask for nothing, and parameters that change no token
 HARMLESS: Mapping[str, Sequence[Any]] = {
-    "top_p": (1,), "presence_penalty": (0,), "frequency_penalty": (0,), "tool_choice": ("auto",),
+    "top_p": (1,), "presence_penalty": (0,), "frequency_penalty": (0,), "tool_choice": ("auto", "none"),
     "parallel_tool_calls": (True,), "top_logprobs": (0,), "response_format": ({"type": "text"},),
     "logit_bias": ({},), "store": (False,), "functions": ([],),
 }  # fmt: skip
@@ -101,18 +101,22 @@ def read_request(body: Any, agent: str = "") -> CompletionRequest:
         logprobs=bool(body.get("logprobs")),
         model=model,
         agent=agent or model.partition(":")[2],
-        notes=tuple(_ignored(body)),
+        notes=tuple(ignored(body, USED | WITHOUT_EFFECT, HARMLESS)),
     )
 
 
-def _ignored(body: Body) -> Iterator[str]:
-    """A line for each parameter that has no effect here."""
+def ignored(
+    body: Body, known: Collection[str], harmless: Mapping[str, Sequence[Any]]
+) -> Iterator[str]:
+    """A line for each parameter that has no effect here.
+
+    Args:
+        known: parameters of which nothing is said.
+        harmless: values of others that ask for nothing.
+    """
     for name, value in body.items():
-        if name in USED or name in WITHOUT_EFFECT or value is None:
-            continue
-        if (name == "tool_choice" and value == "none") or value in HARMLESS.get(name, ()):
-            continue
-        yield f"the parameter {name!r} of a request has no effect here"
+        if name not in known and value is not None and value not in harmless.get(name, ()):
+            yield f"the parameter {name!r} of a request has no effect here"
 
 
 def _whole(body: Body, name: str, most: int = 1 << 30) -> int | None:
