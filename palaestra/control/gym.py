@@ -23,7 +23,30 @@ class GymState:
     number: int  # of the state among those of the simulator
 
 
-class GymSimulator:
+class GymCopies:
+    """What simulators over copies of an environment share: the copies move on, so only the newest state can
+    be stepped from, and every action is legal.
+    """
+
+    _number = 0
+
+    def observe(self, state: GymState) -> np.ndarray:
+        return state.obs_nAO
+
+    def legal(self, state: GymState) -> None:
+        return None
+
+    def _check(self, state: GymState) -> None:
+        """Raises UserError for an older state than the newest."""
+        if state.number != self._number:
+            raise UserError("environments cannot be stepped from an older state")
+
+    def _state(self, obs_nAO: np.ndarray, over_n: np.ndarray) -> GymState:
+        self._number += 1
+        return GymState(obs_nAO=obs_nAO, over_n=over_n, number=self._number)
+
+
+class GymSimulator(GymCopies):
     """An environment by its id, or a function that makes one. It needs the extra `gymnasium`.
 
     A game that lasts `horizon` steps is cut there, not over; the limit that an id comes with is the
@@ -52,7 +75,7 @@ class GymSimulator:
             raise UserError("an environment without a limit of its own needs a horizon, in steps")
         self.horizon, self.agents = horizon, 1
         self._envs = [self._make()]
-        self._number = self._steps = 0
+        self._steps = 0
         self._space = self._envs[0].observation_space
         self.observation = int(self._spaces.flatdim(self._space))
         self._first, self.actions = read_actions(self._spaces, self._envs[0].action_space)
@@ -62,20 +85,15 @@ class GymSimulator:
             self._envs.append(self._make())
         seeds, self._steps = rng.integers(1 << 31, size=n).tolist(), 0
         observations = [e.reset(seed=s)[0] for e, s in zip(self._envs, seeds, strict=False)]
-        return self._state(np.stack([self._flat(x) for x in observations]), np.zeros(n, bool))
-
-    def observe(self, state: GymState) -> np.ndarray:
-        return state.obs_nAO
-
-    def legal(self, state: GymState) -> None:
-        return None
+        return self._state(
+            np.stack([self._flat(x) for x in observations])[:, None], np.zeros(n, bool)
+        )
 
     def step(
         self, state: GymState, act_nA: np.ndarray, rng: np.random.Generator
     ) -> tuple[GymState, np.ndarray, np.ndarray]:
         """Who is over is not stepped on."""
-        if state.number != self._number:
-            raise UserError("environments cannot be stepped from an older state")
+        self._check(state)
         obs, over_n = state.obs_nAO[:, 0].copy(), state.over_n.copy()
         paid_n = np.zeros(len(obs))
         self._steps += 1
@@ -84,7 +102,7 @@ class GymSimulator:
             given = given if isinstance(self.actions, Box) else int(given) + self._first
             seen, paid_n[i], ended, cut, _ = self._envs[i].step(given)
             obs[i], over_n[i] = self._flat(seen), ended or (cut and self._steps < self.horizon)
-        return self._state(obs, over_n), paid_n[:, None], over_n
+        return self._state(obs[:, None], over_n), paid_n[:, None], over_n
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -103,10 +121,6 @@ class GymSimulator:
 
     def _flat(self, x: Any) -> np.ndarray:
         return np.asarray(self._spaces.flatten(self._space, x), np.float32)
-
-    def _state(self, obs: np.ndarray, over_n: np.ndarray) -> GymState:
-        self._number += 1
-        return GymState(obs_nAO=obs[:, None], over_n=over_n, number=self._number)
 
 
 def read_actions(spaces: Any, space: Any) -> tuple[int, int | Box]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.control.gym import GymState
+from palaestra.control.gym import GymCopies, GymState
 from palaestra.control.simulators import Box
 from palaestra.errors import UserError
 
 
-class ParallelSimulator:
+class ParallelSimulator(GymCopies):
     """Environments that `make` makes, whose agents have equal spaces: flat observations, and Discrete
     or flat Box actions.
 
@@ -40,7 +40,7 @@ class ParallelSimulator:
                 "the agents of a simulator share a policy, and those of this environment have different "
                 "spaces; supersuit.pad_observations_v0 and pad_action_space_v0 make them equal"
             )
-        self._view, self._envs, self._number = views[0], [first], 0
+        self._view, self._envs = views[0], [first]
         self.agents, self.horizon = len(self._names), horizon
         self.observation = int(self._spaces.flatdim(self._view))
         self.actions: int | Box = self._read_actions(acts[0])
@@ -60,18 +60,11 @@ class ParallelSimulator:
         self._steps = 0
         return self._state(np.stack([self._flat(v) for v in views]), np.zeros(n, bool))
 
-    def observe(self, state: GymState) -> np.ndarray:
-        return state.obs_nAO
-
-    def legal(self, state: GymState) -> None:
-        return None
-
     def step(
         self, state: GymState, act_nA: np.ndarray, rng: np.random.Generator
     ) -> tuple[GymState, np.ndarray, np.ndarray]:
         """Who is over is not stepped on."""
-        if state.number != self._number:
-            raise UserError("environments cannot be stepped from an older state")
+        self._check(state)
         obs, over_n = state.obs_nAO.copy(), state.over_n.copy()
         paid_nA = np.zeros(obs.shape[:2])
         self._steps += 1
@@ -101,7 +94,3 @@ class ParallelSimulator:
         nothing = np.zeros(self.observation, np.float32)
         flat = lambda x: np.asarray(self._spaces.flatten(self._view, x), np.float32)
         return np.stack([flat(views[a]) if a in views else nothing for a in self._names])
-
-    def _state(self, obs_nAO: np.ndarray, over_n: np.ndarray) -> GymState:
-        self._number += 1
-        return GymState(obs_nAO=obs_nAO, over_n=over_n, number=self._number)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.control.gym import GymState, read_actions
+from palaestra.control.gym import GymCopies, GymState, read_actions
 from palaestra.control.simulators import Box
 from palaestra.errors import UserError
 
 
-class VectorSimulator:
+class VectorSimulator(GymCopies):
     """`gymnasium.make_vec` of an id, with the environment's own arrays where it has some (CartPole has),
     else its copies one after the other; or a function from a number of copies to a `VectorEnv`. It needs
     the extra `gymnasium`.
@@ -51,7 +51,7 @@ class VectorSimulator:
             raise UserError("an environment without a limit of its own needs a horizon, in steps")
         self.horizon, self.agents = horizon, 1
         self._envs: dict[int, Any] = {1: self._make(1)}
-        self._number = self._steps = 0
+        self._steps = 0
         self._space: Any = self._envs[1].single_observation_space
         self.observation = int(gymnasium.spaces.flatdim(self._space))
         self._first, self.actions = read_actions(
@@ -67,20 +67,13 @@ class VectorSimulator:
         vector = self._library.vector
         single = isinstance(env.unwrapped, vector.SyncVectorEnv | vector.AsyncVectorEnv)
         seen, _ = env.reset(seed=seeds if single else seeds[0])
-        return self._state(self._flat(seen, n), np.zeros(n, bool))
-
-    def observe(self, state: GymState) -> np.ndarray:
-        return state.obs_nAO
-
-    def legal(self, state: GymState) -> None:
-        return None
+        return self._state(self._flat(seen, n)[:, None], np.zeros(n, bool))
 
     def step(
         self, state: GymState, act_nA: np.ndarray, rng: np.random.Generator
     ) -> tuple[GymState, np.ndarray, np.ndarray]:
         """What a copy that is over does counts for nothing."""
-        if state.number != self._number:
-            raise UserError("environments cannot be stepped from an older state")
+        self._check(state)
         n = len(act_nA)
         env, space = self._envs[n], self._envs[n].action_space
         given = act_nA[:, 0] if isinstance(self.actions, Box) else act_nA[:, 0] + self._first
@@ -92,7 +85,7 @@ class VectorSimulator:
                 obs[i] = self._library.spaces.flatten(self._space, info["final_obs"][i])
         over_n = state.over_n | ended_n | (cut_n & (self._steps < self.horizon))
         paid_n = np.where(state.over_n, 0.0, np.asarray(paid_n, float))
-        return self._state(obs, over_n), paid_n[:, None], over_n
+        return self._state(obs[:, None], over_n), paid_n[:, None], over_n
 
     def close(self) -> None:
         for env in self._envs.values():
@@ -105,7 +98,3 @@ class VectorSimulator:
         each = self._library.vector.utils.iterate(self._envs[n].observation_space, seen)
         flatten = self._library.spaces.flatten
         return np.stack([np.asarray(flatten(self._space, x), np.float32) for x in each])
-
-    def _state(self, obs: np.ndarray, over_n: np.ndarray) -> GymState:
-        self._number += 1
-        return GymState(obs_nAO=obs[:, None], over_n=over_n, number=self._number)
