@@ -17,7 +17,7 @@ import palaestra as pl
 from palaestra.declared import declare
 from palaestra.services.index import BM25
 from palaestra.tasks.procedural import question_task
-from palaestra.toys.wiki import RELATIONS, wiki
+from palaestra.toys.wiki import wiki
 from palaestra.types import Act, Frame, Key, Task, rng_of, stage
 from palaestra.worlds.search import SearchState
 
@@ -30,7 +30,9 @@ Index = Literal["intact", "shuffled", "broken"]
 @lru_cache(1)
 def facts() -> tuple[tuple[str, str, str], ...]:
     """Who stands in which relation to whom: the facts that are asked for, in the order of `split_facts`."""
-    everything = [(who, way, whom) for who, all_ in wiki(PAGES, 0).items() for way, whom in all_.items()]
+    everything = [
+        (who, way, whom) for who, all_ in wiki(PAGES, 0).items() for way, whom in all_.items()
+    ]
     order = rng_of(("whensearch", "facts")).permutation(len(everything))
     return tuple(everything[i] for i in order[:FACTS])
 
@@ -69,7 +71,9 @@ class Facts:
         rng, known = rng_of((self.name, split, index)), index % 2 == 0
         own = facts_of(split, known)
         # the exam asks each fact once
-        who, way, whom = own[index // 2 % len(own) if split == "test" else int(rng.integers(len(own)))]
+        who, way, whom = own[
+            index // 2 % len(own) if split == "test" else int(rng.integers(len(own)))
+        ]
         meta = {
             "from_memory": known,
             "queries": (f"{way} of {who}",),
@@ -160,4 +164,3 @@ def room(kind: type[Any], index: Index = "intact") -> Any:
     """A world over the pages. "shuffled": each page stands in the place of another; "broken": no search gives anything."""
     found_by = BM25(pages(), 0 if index == "shuffled" else None)
     return kind(found_by, k=1, turns=3, fails=float(index == "broken"))
-

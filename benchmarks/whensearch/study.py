@@ -246,7 +246,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
-    parser.add_argument("--smoke", action="store_true", help="tiny starts and cells, to see that it runs")
+    parser.add_argument(
+        "--smoke", action="store_true", help="tiny starts and cells, to see that it runs"
+    )
     given = parser.parse_args()
     if given.smoke:
         DECLARED.update(DECLARED["smoke"])
