@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.cells import fill_page
 from benchmarks.paired import gains_over, of_values, verdicts, written
 from benchmarks.sharpening.study import ARMS, DECLARED, TASKS
-from palaestra.markdown import fill_marks, table
+from palaestra.markdown import table
 from palaestra.stats import mean_interval, pass_at_k
 from palaestra.view.drawing import DASHES, MARKERS, PALETTE, drawing_style, save
 
@@ -169,9 +169,7 @@ def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    results = json.loads((HERE / "results.json").read_text())
-    PAGE.write_text(fill_marks(PAGE.read_text(), made_parts(results)))
-    draw(results)
+    draw(fill_page(HERE, PAGE, made_parts))
 
 
 if __name__ == "__main__":
