@@ -329,12 +329,12 @@ class Model:
         """How many places a picture or sound takes in a row. Raises UserError where the model cannot
         see or hear it.
         """
-        if isinstance(picture, Sound):
-            if self.ears is None:
-                check_processor(self.source, self.causal.config)
-            return count_sound_places(self.ears, picture, self.name)
-        if self.eyes is None:
+        if self.sight is not None:
+            return self.sight.places(picture)
+        if (self.ears if isinstance(picture, Sound) else self.eyes) is None:
             check_processor(self.source, self.causal.config)
+        if isinstance(picture, Sound):
+            return count_sound_places(self.ears, picture, self.name)
         return count_places(self.eyes, picture, self.name)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import transformers
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
@@ -16,6 +17,7 @@ from palaestra.models.lora import LoRA
 from palaestra.models.model import frozen_copy, trainable_copy
 from palaestra.models.tower import model_parts, set_rates
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK
+from palaestra.planning.dimensions import dimensions, module_of
 from palaestra.sounds import Sound, samples_of
 from palaestra.types import Example, Message, Row, Sampling, Segment
 from palaestra.update import AdamW, pack
@@ -226,12 +228,28 @@ def test_what_is_too_long_or_too_short_is_refused_with_a_remedy(model):
         ids_of(model, asked(clip(1, 0.01)))
 
 
+def test_of_a_whole_qwen2_5_omni_the_thinker_is_read(tmp_path):
+    torch.manual_seed(0)
+    thinker, processor = HEARING["qwen2_5_omni"]()
+    config = transformers.Qwen2_5OmniConfig(thinker_config=thinker.config.to_dict(), enable_audio_output=False)
+    whole = transformers.Qwen2_5OmniForConditionalGeneration(config)
+    whole.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    own = load(str(tmp_path))
+    read, saved = dict(own.causal.named_parameters()), dict(whole.thinker.named_parameters())
+    assert read.keys() == saved.keys() and all(torch.equal(read[n], saved[n]) for n in read)
+    assert agree(gaps(own, played(OwnEngine(own), [asked(clip(1), noise(1))])))
+    assert dimensions(module_of(tmp_path / "config.json")).layers == 2  # for `palaestra doctor`
+
+
 def test_who_has_no_ears_or_no_eyes_says_what_to_take(tmp_path):
     sees = load(save_tiny("idefics3", tmp_path / "sees"))
     with pytest.raises(
         UserError, match=r"has no ears, and a prompt holds a sound; take a model that hears.*Qwen2\.5-Omni"
     ):
         ids_of(sees, asked(clip(1)))
+    with pytest.raises(UserError, match="has no ears"):
+        sees.places(clip(1))  # as a run's checks of the data ask
     hears = load(save_hearing("qwen2_audio", tmp_path / "hears"))
     with pytest.raises(UserError, match=r"has no eyes, and a prompt holds a picture; take a model that sees"):
         ids_of(hears, asked(noise(1)))
