@@ -289,6 +289,12 @@ def from_env(spec: str, records: FileTasks | None = None) -> tuple[Bench, Mappin
     from palaestra.worlds.adapters.methods import is_object_of_tools, object_world
     from palaestra.worlds.user import check_takes_records, load_environment, players_of
 
+    if is_adapted(spec):
+        if records is not None:
+            raise UserError(
+                f"--env {spec} brings its own rows, and --data gives others; drop --data"
+            )
+        return bench_by_name(spec)
     if is_object_of_tools(spec):
         adapted = object_world(spec, records)
         tasks = AdaptedTasks(adapted, spec) if records is None else records
