@@ -112,6 +112,11 @@ def reads_pictures(config: Any) -> bool:
     return known and hasattr(config, "vision_config") and not texts
 
 
+def reads_media(config: Any) -> bool:
+    """Whether a configuration is that of a model that sees pictures or hears sounds by itself."""
+    return reads_pictures(config) or config.model_type in HEARING
+
+
 def read_processor(where: Path | str, config: Any, tokenizer: PreTrainedTokenizerBase) -> Any:
     """The processor of a model that sees or hears, of a directory or hub id, without its part for
     videos; None where there are no files of one. It shares the tokenizer.
@@ -162,7 +167,7 @@ def check_processor(where: Path | str, config: Any) -> None:
     """Says what a model that sees or hears and was loaded without a processor lacks for a picture or
     sound: UserError. A model of texts lacks nothing.
     """
-    if not (reads_pictures(config) or config.model_type in HEARING):
+    if not reads_media(config):
         return
     if not any(file_of(where, name) for name in PROCESSOR_FILES):
         raise UserError(

@@ -232,9 +232,14 @@ class Tower:
                 f"{sound.title} is {sound.seconds:.1f} s long, and {self.name} hears up to "
                 f"{most / rate:g} s; cut it, or give --max-duration {most // rate}"
             )
-        made = self._read(sound, audio=[samples_N], sampling_rate=rate)
+        how, whole = {"sampling_rate": rate}, self.causal.config.model_type == "qwen2_audio"
+        if (
+            not whole
+        ):  # which wants all of its 30 s, silence included; of others silence is left out again
+            how["max_length"] = min(most, len(samples_N) + extractor.n_fft + extractor.hop_length)
+        made = self._read(sound, audio=[samples_N], audio_kwargs=how)
         inputs = {k: made[k] for k in WAVES}
-        if self.causal.config.model_type != "qwen2_audio":  # which wants all 30 s, silence included
+        if not whole:
             n = int(inputs["feature_attention_mask"].sum())
             inputs = {k: v[..., :n].clone() for k, v in inputs.items()}
         return Processed(tuple(made["input_ids"][0].tolist()), inputs)
