@@ -2,7 +2,7 @@
 
     python -m benchmarks.contexts.study --out benchmarks/contexts/results.json
 
-A small model answers questions over a wiki by searching: two searches in training, three when held out. A context of
+A small model answers questions over a wiki by one to three searches. A context of
 `limit` tokens holds one result. Each arm begins with the same start, shown episodes with summaries and without them, and
 learns by the same loss until its sampled tokens, summaries among them, are used up. What differs is what becomes of an episode
 that outgrows the limit. Cells that the file has are not run again.

@@ -420,6 +420,8 @@ def check_problem_settings(settings: Settings) -> None:
         raise UserError(
             "--max-frames needs --data: it says how many frames of your videos are shown"
         )
+    if settings.max_duration:
+        raise UserError("--max-duration needs --data: it cuts sounds of your own")
 
 
 def bench_with_tools(bench: Bench, settings: Settings, room: str, *, judged: bool) -> Bench:
@@ -487,6 +489,7 @@ def bench_of(
             overlong=settings.overlong,
             pixels=settings.max_pixels,
             frames=settings.max_frames,
+            duration=settings.max_duration,
             instruction=instruction,
             recipe=recipe,
         )

@@ -136,6 +136,14 @@ class ProblemSettings:
         least=0,
         use=PLAYED,
     )
+    max_duration: float = setting(
+        0.0,
+        "keep the first S seconds of a sound of --data, and cut off the rest",
+        metavar="S",
+        means="sounds of up to 60 s as they are; longer ones are refused",
+        least=0,
+        use=PLAYED,
+    )
     reward: str = setting(
         "",
         "your own reward function, a verifier of `palaestra score --list`, or a weighted sum: "

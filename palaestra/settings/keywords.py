@@ -42,6 +42,7 @@ class RunKeywords(TypedDict, total=False):
     overlong: str
     max_pixels: int
     max_frames: int
+    max_duration: float
     reward: RewardLike
     reward_timeout: int
     env: File

@@ -9,7 +9,8 @@ averaged), relative to the record's file; bytes of such a file; {"bytes": ..., "
 {"array": ..., "sampling_rate": ...} as data sets of the hub have it; or a data: URL. Other formats
 are refused: nothing here decodes them. Where sounds of columns stand is as with pictures, see
 `picture_data`, and the mark in a text is `<audio>`. Sounds are kept with 16 bits, and with 16,000
-samples a second where the file has more.
+samples a second where the file has more. A sound of more than a minute is refused, unless --max-duration
+says how long sounds may be: then the end of a longer one is cut off.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SOUND_ENDINGS = (
     *WAV, ".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff", ".wma",
     ".webm", ".amr",
 )  # fmt: skip
-LONGEST = 60  # seconds of a sound
+LONGEST = 60  # seconds of a sound, where --max-duration says nothing
 HELD = 32  # sounds that are kept after they were read
 CONVERT = "write a PCM WAV file, e.g. with: ffmpeg -i FILE -c:a pcm_s16le FILE.wav"
 
@@ -67,7 +68,7 @@ def sound_part(part: Mapping[str, Any]) -> Any:
     return value
 
 
-def of_array(value: Mapping[str, Any], where: str) -> Sound:
+def of_array(value: Mapping[str, Any], where: str, most: float = 0.0) -> Sound:
     """Of {"array": numbers from -1 to 1, [samples] or [channels, samples], "sampling_rate": Hz}."""
     rate = value.get("sampling_rate")
     if isinstance(rate, bool) or not isinstance(rate, int) or rate < 1:
@@ -82,33 +83,40 @@ def of_array(value: Mapping[str, Any], where: str) -> Sound:
         samples = samples.mean(0 if samples.shape[0] <= samples.shape[1] else 1)
     if samples.ndim != 1 or not np.isfinite(samples).all():
         raise UserError(f"{where}: array is no list of finite numbers, one a sample")
-    return _keep(samples, rate, where)
+    return _keep(samples[: _most_samples(len(samples), rate, most, where)], rate, where)
+
+
+def _most_samples(n: int, rate: int, most: float, where: str) -> int:
+    """How many of `n` samples are kept. Raises UserError for a very long sound, where `most` says no
+    number of seconds.
+    """
+    if most:
+        return min(n, max(1, int(most * rate)))
+    if n > LONGEST * max(rate, 1):
+        raise UserError(
+            f"{where} is {n / max(rate, 1):.0f} s long, and sounds have at most {LONGEST} s; cut it, or "
+            f"say with --max-duration how many seconds to keep"
+        )
+    return n
 
 
 def _keep(samples_N: np.ndarray, rate: int, where: str) -> Sound:
-    """16 bits, at the rate that is kept. Raises UserError for an empty or a very long sound."""
+    """16 bits, at the rate that is kept. Raises UserError for an empty sound."""
     if not len(samples_N):
         raise UserError(f"{where} has no samples")
-    if len(samples_N) > LONGEST * rate:
-        raise UserError(
-            f"{where} is {len(samples_N) / rate:.0f} s long, and sounds have at most {LONGEST} s; cut it"
-        )
     if rate > HIGHEST_RATE:
         samples_N, rate = resample(samples_N, rate, HIGHEST_RATE), HIGHEST_RATE
     return Sound.from_samples(samples_N, rate)
 
 
-def read_wav(data: bytes, where: str) -> Sound:
-    """Of the bytes of a WAV file. Raises UserError."""
+def read_wav(data: bytes, where: str, most: float = 0.0) -> Sound:
+    """Of the bytes of a WAV file, at most so many seconds; 0 = a longer one than a minute is refused.
+    Raises UserError.
+    """
     try:
         with wave.open(io.BytesIO(data)) as file:
             channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            if file.getnframes() > LONGEST * max(rate, 1):
-                seconds = file.getnframes() / max(rate, 1)
-                raise UserError(
-                    f"{where} is {seconds:.0f} s long, and sounds have at most {LONGEST} s; cut it"
-                )
-            frames = file.readframes(file.getnframes())
+            frames = file.readframes(_most_samples(file.getnframes(), rate, most, where))
     except (wave.Error, EOFError) as error:
         why = str(error) or "it ends too early"
         raise UserError(f"{where} is no WAV file that is read here ({why}); {CONVERT}") from None
@@ -136,9 +144,9 @@ def _numbers(frames: bytes, width: int) -> np.ndarray:
 
 
 @lru_cache(HELD)
-def sound_file(path: Path, changed: int, size: int) -> Sound:
+def sound_file(path: Path, changed: int, size: int, most: float = 0.0) -> Sound:
     """Of a WAV file as it was at a time, in nanoseconds. Raises UserError and OSError."""
-    return read_wav(path.read_bytes(), str(path))
+    return read_wav(path.read_bytes(), str(path), most)
 
 
 def unpack_sound(url: str, where: str) -> bytes:
@@ -154,19 +162,21 @@ def unpack_sound(url: str, where: str) -> bytes:
         ) from None
 
 
-def read_sound(value: Any, where: str, folder: Path) -> Sound:
-    """One sound in any of the forms above. Raises UserError."""
+def read_sound(value: Any, where: str, folder: Path, most: float = 0.0) -> Sound:
+    """One sound in any of the forms above, at most so many seconds of it; 0 = a longer one than a minute
+    is refused. Raises UserError.
+    """
     if isinstance(value, Sound):
         return value
     if isinstance(value, Mapping):  # of data sets
         if value.get("array") is not None:
-            return of_array(value, where)
+            return of_array(value, where, most)
         value = value.get("bytes") or value.get("path")
     if isinstance(value, bytes | bytearray):
-        return read_wav(bytes(value), where)
+        return read_wav(bytes(value), where, most)
     text = plain_text(value, where, "sound")
     if is_data_url(text):
-        return read_wav(unpack_sound(text, where), where)
+        return read_wav(unpack_sound(text, where), where, most)
     if IN_BASE64.fullmatch(text):
         raise UserError(
             f"{where} is a sound in base64, {text[:20]!r}...; write data:audio/wav;base64,... before it"
@@ -174,4 +184,4 @@ def read_sound(value: Any, where: str, folder: Path) -> Sound:
     path = find_file(text, where, folder, "sound")
     with explain(f"{where}: {path}"):
         stat = path.stat()
-        return sound_file(path, stat.st_mtime_ns, stat.st_size)
+        return sound_file(path, stat.st_mtime_ns, stat.st_size, most)
