@@ -287,12 +287,29 @@ def from_env(spec: str, records: FileTasks | None = None) -> tuple[Bench, Mappin
         records: what is played in place of the tasks that the world makes.
     """
     from palaestra.worlds.adapters.methods import is_object_of_tools, object_world
+    from palaestra.worlds.adapters.stepped import is_stepped, stepped_world
     from palaestra.worlds.user import check_takes_records, load_environment, players_of
 
+    if is_adapted(spec):
+        if records is not None:
+            raise UserError(
+                f"--env {spec} brings its own rows, and --data gives others; drop --data"
+            )
+        return bench_by_name(spec)
     if is_object_of_tools(spec):
         adapted = object_world(spec, records)
         tasks = AdaptedTasks(adapted, spec) if records is None else records
         return Bench(name=spec, tasks=tasks, world=adapted, max_turns=adapted.max_turns), {}
+    if is_stepped(spec):
+        if records is not None:
+            raise UserError(
+                f"--env {spec} makes its own episodes, by reset(seed=...), and --data gives others; drop "
+                "one of the two, or write it as a class whose reset takes a row (docs/environments.md)"
+            )
+        steps = stepped_world(spec)
+        tasks, turns = AdaptedTasks(steps, spec), steps.max_turns
+        limit = turn_limit(steps)
+        return Bench(name=spec, tasks=tasks, world=steps, max_turns=turns, max_tokens=limit), {}
     world, own = load_environment(spec)
     if records is not None:
         check_takes_records(spec)

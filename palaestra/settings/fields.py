@@ -323,7 +323,21 @@ class ProblemSettings:
         use=Use.MEASURED | Use.REPEATED,
     )
     seed: int = setting(
-        0, "decides all that is drawn at random", metavar="S", use=Use.MEASURED | Use.KEPT
+        0,
+        "decides all that is drawn at random, the order of --data among it; the problems of a --task without "
+        "an end stay the same, see --data-seed",
+        metavar="S",
+        use=Use.MEASURED | Use.KEPT,
+    )
+    data_seed: int | None = setting(
+        None,
+        "decides which training problems are drawn: of a --task without an end each number has its own 2^20 "
+        "problems, of --data it gives the order; held-out problems stay the same",
+        metavar="S",
+        means="0 for a task without an end, otherwise --seed",
+        least=0,
+        use=Use.KEPT,
+        flag="train",
     )
 
 

@@ -96,6 +96,7 @@ class TrainKeywords(RunKeywords, total=False):
     test_data: Data
     model: File
     seed: int
+    data_seed: int | None
     optim: str
     tis: float
     cluster: str

@@ -181,15 +181,11 @@ def build(
     )
     if start == "as-is":
         return learned
-    imitated = pl.vary(
-        pl.recipe("sft"),
+    return pl.imitate_first(
+        learned,
+        shown,
         heads=("ears",),
-        schedule=pl.Schedule(prompts=16, steps=shown),
-        optimiser=pl.AdamW(lr=2e-3, warmup=10),
         instruction=CHOOSE,
-    )
-    return pl.Pipeline(
-        parts={"shown": pl.warm(imitated), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 
