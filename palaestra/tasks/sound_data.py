@@ -6,11 +6,12 @@
 
 A sound is the path of a WAV file (PCM with 8, 16, 24 or 32 bits, one channel or several, which are
 averaged), relative to the record's file; bytes of such a file; {"bytes": ..., "path": ...} or
-{"array": ..., "sampling_rate": ...} as data sets of the hub have it; or a data: URL. Other formats
-are refused: nothing here decodes them. Where sounds of columns stand is as with pictures, see
-`picture_data`, and the mark in a text is `<audio>`. Sounds are kept with 16 bits, and with 16,000
-samples a second where the file has more. A sound of more than a minute is refused, unless --max-duration
-says how long sounds may be: then the end of a longer one is cut off.
+{"array": ..., "sampling_rate": ...} as data sets of the hub have it; or a data: URL. Other formats,
+and the sound of a video file, are decoded by the package `av` where it is installed. Where sounds
+of columns stand is as with pictures, see `picture_data`, and the mark in a text is `<audio>`.
+Sounds are kept with 16 bits, and with 16,000 samples a second where the file has more. A sound of
+more than a minute is refused, unless --max-duration says how long sounds may be: then the end of a
+longer one is cut off.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import io
 import wave
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from palaestra.errors import UserError
 from palaestra.sounds import HIGHEST_RATE, Sound, resample, sound_address
 from palaestra.tasks.picture_files import IN_BASE64, explain, find_file, is_data_url, plain_text
 from palaestra.tasks.records import describe_value
+from palaestra.tasks.video_data import CONTAINERS
 
 SOUND_COLUMNS = ("audio", "audios")
 SOUND_PARTS = ("audio", "input_audio", "audio_url")  # types of parts that are sounds
@@ -37,7 +40,7 @@ SOUND_MARK = "<audio>"  # where a sound of a column stands in a text
 WAV = (".wav", ".wave")
 SOUND_ENDINGS = (
     *WAV, ".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff", ".wma",
-    ".webm", ".amr",
+    ".webm", ".amr", *CONTAINERS,
 )  # fmt: skip
 LONGEST = 60  # seconds of a sound, where --max-duration says nothing
 HELD = 32  # sounds that are kept after they were read
@@ -110,16 +113,15 @@ def _keep(samples_N: np.ndarray, rate: int, where: str) -> Sound:
 
 
 def read_wav(data: bytes, where: str, most: float = 0.0) -> Sound:
-    """Of the bytes of a WAV file, at most so many seconds; 0 = a longer one than a minute is refused.
-    Raises UserError.
+    """Of the bytes of a WAV file, or of another that `decode_sound` reads, at most so many seconds; 0 = a
+    longer one than a minute is refused. Raises UserError.
     """
     try:
         with wave.open(io.BytesIO(data)) as file:
             channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
             frames = file.readframes(_most_samples(file.getnframes(), rate, most, where))
     except (wave.Error, EOFError) as error:
-        why = str(error) or "it ends too early"
-        raise UserError(f"{where} is no WAV file that is read here ({why}); {CONVERT}") from None
+        return decode_sound(data, where, most, str(error) or "it ends too early")
     if width not in (1, 2, 3, 4) or rate < 1:
         raise UserError(f"{where} has samples of {8 * width} bits at {rate} Hz; {CONVERT}")
     if len(frames) % (width * channels):
@@ -129,6 +131,33 @@ def read_wav(data: bytes, where: str, most: float = 0.0) -> Sound:
         return Sound(shape=(len(samples_NC), 1, 2), data=frames, rate=rate)
     # of 32767 as `Sound.from_samples` has it, so that samples of 16 bits stay what they are
     return _keep(samples_NC.mean(1) / 32767, rate, where)
+
+
+def decode_sound(data: bytes, where: str, most: float, why: str) -> Sound:
+    """The sound of a file of another format, or of a video, by the package `av`, on one channel and with
+    at most 16,000 samples a second. Raises UserError without the package, for a file that it does not
+    read, and for one without sound; `why` says why it is no WAV file.
+    """
+    try:
+        av: Any = import_module("av")
+    except ImportError:
+        raise UserError(
+            f"{where} is no WAV file that is read here ({why}); {CONVERT}, or pip install "
+            "'palaestra[video]', which reads other formats"
+        ) from None
+    blocks = list[np.ndarray]()
+    try:
+        with av.open(io.BytesIO(data)) as container:
+            if not container.streams.audio:
+                raise UserError(f"{where} has no sound; leave it out of `audio`")
+            rate = min(container.streams.audio[0].rate, HIGHEST_RATE)
+            single = av.AudioResampler(format="s16", layout="mono", rate=rate)
+            for frame in (*container.decode(audio=0), None):  # None: what is left in it
+                blocks += [x.to_ndarray().ravel() for x in single.resample(frame)]
+    except av.error.FFmpegError as error:
+        raise UserError(f"{where} cannot be read as a sound: {error}; {CONVERT}") from None
+    samples_N = np.concatenate([np.zeros(0, np.int16), *blocks])
+    return _keep(samples_N[: _most_samples(len(samples_N), rate, most, where)], rate, where)
 
 
 def _numbers(frames: bytes, width: int) -> np.ndarray:

@@ -54,6 +54,15 @@ def sounds(folder):
     meant |= {"context": "a tone", "problem_type": "multiple choice"}
     write_rows("both.jsonl", [{**r, **b} for r, b in zip(rows, beside, strict=True)])
     write_rows("meant.jsonl", [{**r, **b, **meant} for r, b in zip(rows, beside, strict=True)])
+    asked = {"problem": "What is meant?", "options": ["A. low", "B. high"]}
+    kinds = [("multiple choice", "B"), ("emer_ov_mc", "A,B"), ("multiple choice", "A"), ("judge", "Yes")] * 2
+    released = [
+        {**asked, "problem_type": kind, "solution": f"<answer>{gold}</answer>", **b}
+        for (kind, gold), b in zip(kinds, beside, strict=True)
+    ]
+    for row in released[1::2]:  # of several right letters the options stand in the question
+        row["problem"] += "\n" + "\n".join(row.pop("options"))
+    Path("qa.json").write_text(json.dumps([{**r, "audio": f"clips/{i}.wav"} for i, r in enumerate(released)]))
     Path("letters.py").write_text(
         "def pay(responses, answers, **_):\n    return [len(set(r)) / 10 for r in responses]\n"
     )
@@ -103,6 +112,9 @@ def test_the_rows_on_sounds_train_it(folder):
     assert all(torch.equal(start[n], after[n]) for n in start if "audio_tower" in n and ".proj." not in n)
     said(
         f"train humanomni-intent --data meant.jsonl {small} samples=2 exam=0 schedule.prompts=2 frozen=True --out intent"
+    )
+    said(
+        f"train humanomni-intent --data qa.json {small} samples=2 exam=2 schedule.prompts=2 frozen=True --out released"
     )
     after = weights("intent/checkpoints/step-1")
     assert all(torch.equal(start[n], after[n]) for n in start if "audio_tower.layers" in n)
