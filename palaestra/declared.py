@@ -149,6 +149,7 @@ COMMON_FACTS = {
         ),
         ("tool_seconds", object, "by call, the seconds that it took, by the clock"),
         ("tools_offered", tuple, "names of the tools that could be called"),
+        ("tool_used", tuple, "by call, whether its result was used later, see `Uptake`"),
         ("correct", bool, "whether the world counts the episode as solved"),
         ("executed", tuple, "by turn, whether its action could be done"),
         ("reward_parts", dict, "named values that the world's pay was made of, or beside it"),
