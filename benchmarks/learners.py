@@ -9,7 +9,12 @@ seeds, is below 0, *better* where it is above, and else *alike*. `return` is tha
 played greedily, the same ones for both. Learning is timed by what the process used. A cell is a task,
 a seed and a side; those of a seed are done before the next seed's.
 
-What differs: PPO here plays whole games, the peer rolls out so many steps; the
+Changed after cells were seen: PPO had parts of one game at first, then advantages less their mean over eight
+games at a time step and half the peer's weight of the value's error. Its own cells of before count for nothing;
+docs/control.md has their numbers.
+
+What differs: PPO here plays whole games, the peer rolls out so many steps; PPO here centres and scales
+advantages over all steps of an iteration, the peer over each part; the
 peer of double Q has one network choose and say what a choice is worth; SAC here learns between games, the peer
 after every step.
 """
@@ -29,10 +34,13 @@ from palaestra.control.gym import GymSimulator
 from palaestra.control.q import DoubleQ
 from palaestra.control.simulators import Acting, play_games, returns_of
 from palaestra.control.soft import SAC
+from palaestra.objective.policy import Clipped
+from palaestra.objective.terms import Entropy, ValueLoss
 from palaestra.run.parts import Parts
 from palaestra.stats import mean_interval
 
 TESTS = 100  # games a measurement
+VALUE, ENTROPY = 1.0, 0.01  # weights beside PPO's surrogate
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,15 @@ class Task:
 
 
 def ppo_on(env: str, steps: int, lr: float = 3e-4, gamma: float = 0.99) -> Task:
-    """8 copies, 10 passes in parts of 64 steps: of a rollout of 256 steps a copy, or of 8 games."""
-    learner = PPO(lr=lr, gamma=gamma, games=8, epochs=10, part_steps=64, bootstrap=True)
-    settings = {"learning_rate": lr, "gamma": gamma, "gae_lambda": 0.95, "ent_coef": 0.01}
+    """8 copies, 10 passes in parts of 64 steps: of a rollout of 256 steps a copy, or of 8 games.
+
+    The peer weighs the squares of the value's errors by 0.5, `ValueLoss` is half of them: its weight is 1. As both sides
+    clip the gradient of the two networks together, the weight counts though they share nothing.
+    """
+    objective = Clipped(reduce="tokens") + VALUE * ValueLoss(clip=0.0) + ENTROPY * Entropy()
+    learner = PPO(objective, lr=lr, gamma=gamma, games=8, epochs=10, part_steps=64, bootstrap=True)
+    settings = {"learning_rate": lr, "gamma": gamma, "gae_lambda": 0.95, "ent_coef": ENTROPY}
+    settings |= {"vf_coef": VALUE / 2, "max_grad_norm": learner.max_norm, "clip_range": 0.2}
     settings |= {"n_steps": 256, "batch_size": 64, "n_epochs": 10}
     return Task(env, steps, learner, "PPO", settings, copies=8)
 

@@ -152,6 +152,7 @@ COMMON_FACTS = {
         ("tool_used", tuple, "by call, whether its result was used later, see `Uptake`"),
         ("correct", bool, "whether the world counts the episode as solved"),
         ("executed", tuple, "by turn, whether its action could be done"),
+        ("reward_parts", dict, "named values that the world's pay was made of, or beside it"),
         ("answered", bool, "whether the policy came to an answer"),
         ("answer", object, "the answer that was given; None = none"),
         ("query", str, "the query that was written"),

@@ -40,7 +40,9 @@ class PPO:
     An iteration plays `games` games and makes `epochs` passes over their trajectories in
     `minibatches` parts of whole trajectories, or with `part_steps` in parts of so many single steps, which
     few games need: a part of one trajectory says little of the others. Advantages are those of GAE, less their mean
-    at the same time step over all games and agents, divided by their standard deviation. What follows the
+    at the same time step over all games and agents, divided by their standard deviation. With `part_steps`,
+    and for a single trajectory, the mean is that of all steps: of n trajectories, each would else take 1/n of
+    its own advantage away, and the last one that goes on all of it. What follows the
     horizon is worth nothing, or with `bootstrap` as much as the critic says: for games that the
     horizon only cuts.
     """
@@ -132,10 +134,13 @@ class PPO:
             cut_n = alive_nT[:, -1] & ~paths["over"][:, -1]
             after = last[..., 0].numpy() * cut_n[:, None]
         adv = advantages(reward, value, after, alive_nT, self.gamma, self.lam)
-        mask = np.broadcast_to(alive_nT[:, None], (n, A, T))
-        # an observation need not tell the time, on which what is still to be paid depends
-        mean_T = adv.sum((0, 1)) / np.maximum(mask.sum((0, 1)), 1)
-        centred = (adv - mean_T) * mask
+        mask = np.broadcast_to(alive_nT[:, None], (n, A, T)).copy()
+        if self.part_steps or n * A == 1:
+            mean = adv[mask].mean()
+        else:
+            # an observation need not tell the time, on which what is still to be paid depends
+            mean = adv.sum((0, 1)) / np.maximum(mask.sum((0, 1)), 1)
+        centred = (adv - mean) * mask
         flat = lambda x: torch.from_numpy(np.ascontiguousarray(x).reshape(n * A, T, *x.shape[3:]))
         columns = {k: flat(paths[k]).float() for k in BATCH_COLUMNS if k in paths}
         columns |= {

@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import palaestra as pl
 import pytest
+import torch
 from benchmarks import control, control_page, learners
 from palaestra.markdown import fill_marks
 from palaestra.run.parts import Parts
 from palaestra.terminal.progress import Headway
+from palaestra.types import Batch
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +25,14 @@ def cells(names, value=lambda who, seed: 1.0):
     }
 
 
+def loss_of(learner, error):
+    """The objective on one step without advantage, of entropy 1, whose value is off by `error`."""
+    zero, one = torch.zeros(1, 1), torch.ones(1, 1)
+    columns = {"behaviour_logp": zero, "advantage": zero, "trained": one, "policy_value": zero, "return": zero}
+    batch = Batch(columns=columns, unit_B=torch.arange(1), n_tokens=1, n_rows=1, n_units=1)
+    return float(learner.objective({"logp": zero, "value": error * one, "entropy": one}, batch)[0])
+
+
 def test_three_tasks_a_learner_with_equal_settings():
     kinds = [type(t.learner).__name__ for t in learners.TASKS.values()]
     assert {k: kinds.count(k) for k in kinds} == {"PPO": 3, "DoubleQ": 3, "SAC": 3}
@@ -31,7 +41,9 @@ def test_three_tasks_a_learner_with_equal_settings():
         assert own.lr == peer["learning_rate"] and own.gamma == peer.get("gamma", 0.99) and own.games == task.copies
         if isinstance(own, pl.control.PPO):
             assert (own.lam, own.epochs, own.bootstrap) == (peer["gae_lambda"], peer["n_epochs"], True)
-            assert (own.part_steps, own.max_norm) == (peer["batch_size"], 0.5)  # 0.5 is the peer's default
+            assert (own.part_steps, own.max_norm) == (peer["batch_size"], peer["max_grad_norm"])
+            assert loss_of(own, 0.0) == pytest.approx(-peer["ent_coef"])
+            assert loss_of(own, 3.0) - loss_of(own, 0.0) == pytest.approx(peer["vf_coef"] * 3.0**2)
         if isinstance(own, pl.control.DoubleQ):
             assert own.per_step == peer["gradient_steps"] / peer["train_freq"] == 0.5
             assert (own.batch, own.keep) == (peer["batch_size"], peer["buffer_size"])

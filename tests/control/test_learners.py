@@ -109,14 +109,16 @@ def test_a_policy_that_plays_notes_the_log_probability_that_it_is_trained_with(s
 
 @pytest.mark.parametrize("sim", [pl.control.Rooms(), Aim()], ids=lambda s: type(s).__name__)
 def test_single_steps_are_the_steps_of_the_trajectories(sim):
-    """One part of everything moves the policy as much either way; a part has living steps alone, about `part_steps`."""
+    """One part of everything moves the policy as much for equal advantages; a part has living steps alone, about `part_steps`."""
     whole, single = (pl.control.PPO(games=8, epochs=1, minibatches=1, part_steps=n) for n in (0, 10_000))
     policy = whole.start(sim, ("steps",))
     paths = pl.control.play_games(sim, policy.act, 8, ("steps",))
     rows, steps = whole.batch_of(policy, paths), single.batch_of(policy, paths)
     alive = int(rows["trained"].sum())
     assert steps["trained"].shape == (alive, 1) and steps.n_tokens == steps.n_rows == alive == rows.n_tokens
-    assert steps["advantage"][:, 0].tolist() == rows["advantage"][rows.mask > 0].tolist()
+    assert steps["return"][:, 0].tolist() == rows["return"][rows.mask > 0].tolist()
+    # the same advantages, which are centred otherwise
+    rows.columns["advantage"][rows.mask > 0] = steps["advantage"][:, 0]
     moved = []
     for learner, batch in ((whole, rows), (single, steps)):
         one = whole.start(sim, ("steps",))
@@ -133,6 +135,21 @@ def test_single_steps_are_the_steps_of_the_trajectories(sim):
     few = pl.control.PPO(objective=noted, epochs=2, part_steps=5)
     few.update(policy, torch.optim.SGD(policy.parameters(), 0.1), steps, ("steps",))
     assert sum(sizes) == 2 * alive and set(sizes) <= {4, 5, 6} and len(sizes) == 2 * round(alive / 5)
+
+
+@pytest.mark.parametrize("games, part_steps", [(1, 0), (1, 64), (2, 64)])
+def test_few_games_keep_what_their_steps_were_worth(games, part_steps):
+    """The mean over games at a time step is, of one game, its own advantage: nothing would be learned from it."""
+    sim = pl.control.Rooms()
+    learner = pl.control.PPO(games=games, part_steps=part_steps)
+    policy = learner.start(sim, ("few",))
+    paths = pl.control.play_games(sim, policy.act, games, ("few",))
+    batch = learner.batch_of(policy, paths)
+    own = advantages(paths["reward"], paths["value"], np.zeros((games, 1)), paths["alive"], 0.99, 0.95)
+    raw = own[np.broadcast_to(paths["alive"][:, None], own.shape)]
+    told = batch["advantage"][batch.mask > 0]
+    assert told.numpy() == pytest.approx((raw - raw.mean()) / raw.std(), abs=1e-4)
+    assert float(told.std(correction=0)) == pytest.approx(1, abs=1e-4)
 
 
 def test_a_game_that_the_horizon_cuts_is_worth_what_the_critic_says():
