@@ -2,7 +2,7 @@
 
 user: boss of bako?        the page      bako: boss of bako is tiru.        answer: tiru
 
-A quarter of the pages is out of date: they name somebody else, so a search does not always pay.
+Two fifths of the pages are out of date: they name somebody else, so a search does not always pay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import palaestra as pl
 from palaestra.declared import declare
 from palaestra.services.index import BM25
 from palaestra.tasks.procedural import question_task
-from palaestra.toys.wiki import RELATIONS, wiki
+from palaestra.toys.wiki import wiki
 from palaestra.types import Act, Frame, Key, Task, rng_of, stage
 from palaestra.worlds.search import SearchState
 
@@ -27,17 +27,19 @@ Form = Literal["plain", "draft"]
 Index = Literal["intact", "shuffled", "broken"]
 
 
-@lru_cache(1)
-def facts() -> tuple[tuple[str, str, str], ...]:
+@lru_cache(8)
+def facts(seed: int) -> tuple[tuple[str, str, str], ...]:
     """Who stands in which relation to whom: the facts that are asked for, in the order of `split_facts`."""
-    everything = [(who, way, whom) for who, all_ in wiki(PAGES, 0).items() for way, whom in all_.items()]
-    order = rng_of(("whensearch", "facts")).permutation(len(everything))
+    everything = [
+        (who, way, whom) for who, all_ in wiki(PAGES, 0).items() for way, whom in all_.items()
+    ]
+    order = rng_of(("whensearch", "facts", seed)).permutation(len(everything))
     return tuple(everything[i] for i in order[:FACTS])
 
 
-def facts_of(split: str, known: bool) -> tuple[tuple[str, str, str], ...]:
+def facts_of(seed: int, split: str, known: bool) -> tuple[tuple[str, str, str], ...]:
     """The facts of a kind in a split; every second fact is known, and a third is held out."""
-    held = facts()[:HELD_OUT] if split == "test" else facts()[HELD_OUT:]
+    held = facts(seed)[:HELD_OUT] if split == "test" else facts(seed)[HELD_OUT:]
     return held[int(not known) :: 2]
 
 
@@ -62,14 +64,17 @@ class Facts:
     unknown one.
     """
 
+    seed: int = 0  # which facts are asked for, and the order of the questions
     name: str = "facts-by-kind"
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        rng, known = rng_of((self.name, split, index)), index % 2 == 0
-        own = facts_of(split, known)
+        rng, known = rng_of((self.name, self.seed, split, index)), index % 2 == 0
+        own = facts_of(self.seed, split, known)
         # the exam asks each fact once
-        who, way, whom = own[index // 2 % len(own) if split == "test" else int(rng.integers(len(own)))]
+        who, way, whom = own[
+            index // 2 % len(own) if split == "test" else int(rng.integers(len(own)))
+        ]
         meta = {
             "from_memory": known,
             "queries": (f"{way} of {who}",),
@@ -98,7 +103,7 @@ class Taught:
         return "facts-by-heart" if self.by_heart else "facts-taught"
 
     def task(self, split: str, index: int) -> Task:
-        rng = rng_of(("whensearch", self.name, index))
+        rng = rng_of(("whensearch", self.name, self.source.seed, index))
         place, known = int(rng.integers(8)), bool(rng.random() < 0.5)
         if self.by_heart and place < 5:
             known = place < 4
@@ -108,13 +113,13 @@ class Taught:
         return replace(made, id=f"{self.name}/{split}/{index}", meta={**made.meta, **own})
 
 
-@lru_cache(1)
-def pages() -> tuple[tuple[str, str], ...]:
-    """The index: a quarter of the pages, of either kind alike, is out of date."""
+@lru_cache(8)
+def pages(seed: int) -> tuple[tuple[str, str], ...]:
+    """The index: two fifths of the pages, of either kind alike, is out of date."""
     made = list[tuple[str, str]]()
     for who, ways in wiki(PAGES, 0).items():
         for way, whom in ways.items():
-            rng = rng_of(("whensearch", "stale", who, way))
+            rng = rng_of(("whensearch", "stale", seed, who, way))
             says = name_but(whom, rng) if rng.random() < STALE else whom
             made.append((f"{who}/{way}", f"{who}: {way} of {who} is {says}."))
     return tuple(made)
@@ -156,8 +161,7 @@ class SearchedRoom(PlainRoom):
         return await super().step(state, acts, key)
 
 
-def room(kind: type[Any], index: Index = "intact") -> Any:
+def room(kind: type[Any], index: Index = "intact", seed: int = 0) -> Any:
     """A world over the pages. "shuffled": each page stands in the place of another; "broken": no search gives anything."""
-    found_by = BM25(pages(), 0 if index == "shuffled" else None)
+    found_by = BM25(pages(seed), 0 if index == "shuffled" else None)
     return kind(found_by, k=1, turns=3, fails=float(index == "broken"))
-

@@ -26,7 +26,9 @@ def cells(results: Mapping[str, Any], arm: str, part: str = "cells") -> dict[int
     """The cells of an arm, or the starts of a form, by declared seed."""
     each = {tuple(at.split("/")): x for at, x in results[part].items()}
     return {
-        int(n): x for (name, n), x in sorted(each.items()) if name == arm and int(n) in DECLARED["seeds"]
+        int(n): x
+        for (name, n), x in sorted(each.items())
+        if name == arm and int(n) in DECLARED["seeds"]
     }
 
 
@@ -137,7 +139,12 @@ def calls_table(results: Mapping[str, Any]) -> str:
         means = [f"{np.mean([*v.values()]):,.0f}" for v in (made, steps)]
         return [listed(at_equal_calls(results, arm)), beside, *means]
 
-    head = (f"right within {DECLARED['calls']:,} searches", f"less {BASE}", "searches in all", "steps")
+    head = (
+        f"right within {DECLARED['calls']:,} searches",
+        f"less {BASE}",
+        "searches in all",
+        "steps",
+    )
     return table(rows_of(results, 4, row), "arm", *head)
 
 
@@ -225,7 +232,9 @@ def picture(results: Mapping[str, Any]) -> str:
         _, y = at(0, v)
         parts.append(f"<path d='M{left} {y:.1f}H{left + wide}' stroke='{LINE}'/>")
         parts.append(svg_text(left - 6, y + 4, f"{v:g}", MUTED, "end"))
-        parts.append(svg_text(left + wide * v, top + high + 18, f"{most * v:,.0f}", MUTED, "middle"))
+        parts.append(
+            svg_text(left + wide * v, top + high + 18, f"{most * v:,.0f}", MUTED, "middle")
+        )
     for n, arm in enumerate(ARMS):
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*p) for p in lines[arm]))
         if points:

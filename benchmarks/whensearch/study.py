@@ -53,10 +53,11 @@ def room_of(arm: str) -> type[Any]:
     return ROOMS.get(arm, PlainRoom)
 
 
-def named(kind: type[Any], tasks: Any, index: Any = "intact") -> str:
+def named(kind: type[Any], tasks: Facts | Taught, index: Any = "intact") -> str:
     """These questions in this room, as a task that runs of this process know by name."""
-    name = f"{tasks.name}-{kind.__name__}-{index}".lower()
-    WORLDS[name] = (lambda: tasks, lambda: room(kind, index))
+    seed = tasks.source.seed if isinstance(tasks, Taught) else tasks.seed
+    name = f"{tasks.name}-{seed}-{kind.__name__}-{index}".lower()
+    WORLDS[name] = (lambda: tasks, lambda: room(kind, index, seed))
     return name
 
 
@@ -104,7 +105,10 @@ def start(folder: Path, form: str, seed: int) -> str:
     """The model that arms of a form train from: it learns facts by heart, and then to search half of the time."""
     kind = DraftRoom if form == "draft" else PlainRoom
     model = "tiny-agent"
-    for part, taught in (("by heart", Taught(by_heart=True)), ("form", Taught())):
+    for part, taught in (
+        ("by heart", Taught(True, Facts(seed))),
+        ("form", Taught(False, Facts(seed))),
+    ):
         steps, rate = DECLARED["start"][part]
         sft = pl.vary(
             pl.recipe("sft"),
@@ -155,7 +159,7 @@ def mean(values: Sequence[float]) -> float | None:
 
 def probe(folder: Path, model: str, form: str, seed: int) -> dict[str, Any]:
     """What a start does without training: the greedy answers, and sampled ones."""
-    task = named(DraftRoom if form == "draft" else PlainRoom, Facts())
+    task = named(DraftRoom if form == "draft" else PlainRoom, Facts(seed))
     return {
         how: exam(folder / how, model, task, seed, k) for how, k in (("greedy", 1), ("sampled", 4))
     }
@@ -195,14 +199,14 @@ def run_cell(folder: Path, model: str, arm: str, seed: int) -> Cell:
 
     own = folder / arm.replace(" ", "-")
     run = pl.train(
-        recipe_of(arm), task=named(room_of(arm), Facts()), model=model, seed=seed, evaluate=0,
+        recipe_of(arm), task=named(room_of(arm), Facts(seed)), model=model, seed=seed, evaluate=0,
         rollouts="none", on_step=spent, out=own / "run", **SHARED,
     )  # fmt: skip
     trained, exams = str(run.summary["artifacts"]["policy"]), dict[str, Any]()
     for index in INDEXES:
-        task = named(room_of(arm), Facts(), index)
+        task = named(room_of(arm), Facts(seed), index)
         exams[index] = exam(own / index, trained, task, seed)
-    task = named(room_of(arm), Facts())
+    task = named(room_of(arm), Facts(seed))
     exams["sampled"] = exam(own / "sampled", trained, task, seed, k=4)
     return {"curve": curve, "exams": exams, "seconds": round(time.process_time() - began, 1)}
 
@@ -246,7 +250,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
-    parser.add_argument("--smoke", action="store_true", help="tiny starts and cells, to see that it runs")
+    parser.add_argument(
+        "--smoke", action="store_true", help="tiny starts and cells, to see that it runs"
+    )
     given = parser.parse_args()
     if given.smoke:
         DECLARED.update(DECLARED["smoke"])

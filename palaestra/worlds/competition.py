@@ -39,6 +39,7 @@ from palaestra.worlds.competition_files import (
     Competition,
     competition_named,
 )
+from palaestra.worlds.tool_log import CallOutcome, log_facts
 
 INFO, VALIDATE, EXECUTE, HISTORY, RESET = ACTIONS = (
     "request_info",
@@ -125,6 +126,8 @@ class CompetitionState:
         "tool_calls",
         "tool_malformed",
         "tool_errors",
+        "tool_log",
+        "tools_offered",
         "malformed",
         ("position", float, "the best position score, from 0 to 1"),
         ("first_position", float, "the position score of the first submission that was graded"),
@@ -411,6 +414,7 @@ def history(state: CompetitionState) -> str:
 
 def facts(state: CompetitionState) -> Mapping[str, Any]:
     ran = [s for s in state.steps if s.action in (VALIDATE, EXECUTE) and s.status != "no code"]
+    log = tuple((n, *call) for n, s in enumerate(state.steps, 1) if (call := logged(s)))
     graded = [s.position for s in state.steps if s.position is not None]
     malformed = sum(s.status in ("no action", "no code", "unknown") for s in state.steps)
     raw = {} if state.best_raw is None else {"raw_score": state.best_raw}
@@ -420,9 +424,19 @@ def facts(state: CompetitionState) -> Mapping[str, Any]:
         "tool_malformed": malformed,
         "malformed": malformed,
         "tool_errors": sum(s.status not in ("ok", "graded") for s in ran),
+        **log_facts(log, None, (VALIDATE, EXECUTE)),
         "position": state.best,
         "first_position": graded[0] if graded else 0.0,
         "competition_actions": tuple(s.action for s in state.steps),
         "graded": len(graded),
         **raw,
     }
+
+
+def logged(step: CompetitionStep) -> tuple[str, CallOutcome] | None:
+    """A step as a log of calls has it: programs are calls, and so is what could not be read."""
+    if step.status in ("no action", "no code", "unknown"):
+        return "", "malformed"
+    if step.action not in (VALIDATE, EXECUTE):
+        return None
+    return step.action, "result" if step.status in ("ok", "graded") else "error"

@@ -57,7 +57,7 @@ class DraftSearch(Search):
         return super().correction(state)
 
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
-        state = hear(state, acts[0].text)
+        state = hear(state, self.untagged(acts[0].text))
         answer, query = self.read_both(acts[0].text)
         search_tag, answer_tag = self.forms
         action = ""  # malformed

@@ -34,6 +34,7 @@ from palaestra.types import (
 from palaestra.verifiers.answers.short import contains_term, matches_gold, normalise_text
 from palaestra.verifiers.base import strip_thinking
 from palaestra.worlds.rules import ARROW, RulePlanner
+from palaestra.worlds.tool_log import CallOutcome, LoggedCall, log_facts
 
 PLAN, NEIGHBOUR, TEXT, FINISH = "getReasoningPath", "searchNeighbor", "wikiSearch", "finish"
 ACTIONS = {name.casefold(): name for name in (PLAN, NEIGHBOUR, TEXT, FINISH)}
@@ -91,6 +92,8 @@ class GraphState:
         "tool_calls",
         "tool_malformed",
         "tool_errors",
+        "tool_log",
+        "tools_offered",
         "malformed",
         "answered",
         "answer",
@@ -275,6 +278,11 @@ class GraphQuestions:
         return Ask(seat="policy", say=say, stop=self._stop)
 
     @property
+    def offered(self) -> tuple[str, ...]:
+        """The actions that can be called."""
+        return (PLAN, NEIGHBOUR, *([TEXT] if self.documents else []))
+
+    @property
     def _stop(self) -> tuple[str, ...]:
         return ("\nObservation",) if self.told else ()
 
@@ -353,9 +361,7 @@ class GraphQuestions:
         right = sum(matches_gold(list(golds), x) for x in answers)
         precision = right / len(answers) if answers else 0.0
         malformed = sum(not s.action for s in state.steps)
-        empty = sum(
-            s.action in (NEIGHBOUR, TEXT) and not s.found and not s.text for s in state.steps
-        )
+        empty = sum(map(is_empty, state.steps))
         follow = self.planner.graph.follow
         reached = {e for rule in state.rules for e in follow(state.entities, rule)}
         return {
@@ -363,6 +369,7 @@ class GraphQuestions:
             "tool_calls": len(state.steps) - (state.answer is not None),
             "tool_malformed": malformed,
             "tool_errors": empty,
+            **log_facts(log_of(state.steps), None, self.offered),
             "malformed": malformed,
             "answered": state.answer is not None,
             "answer": ", ".join(state.answer) if state.answer is not None else None,
@@ -374,6 +381,22 @@ class GraphQuestions:
             "reach": sum(plain_name(g) in reached for g in golds) / len(golds),
             "added": state.added,
         }
+
+
+def is_empty(step: GraphStep) -> bool:
+    """Whether nothing was found."""
+    return step.action in (NEIGHBOUR, TEXT) and not step.found and not step.text
+
+
+def log_of(steps: Sequence[GraphStep]) -> tuple[LoggedCall, ...]:
+    """The calls as a log has them; the last answer is none."""
+
+    def outcome(step: GraphStep) -> CallOutcome:
+        if not step.action:
+            return "malformed"
+        return "error" if is_empty(step) else "result"
+
+    return tuple((n, s.action, outcome(s)) for n, s in enumerate(steps, 1) if s.action != FINISH)
 
 
 def act(

@@ -60,7 +60,9 @@ class InterpreterState:
     inside: bool = False  # the next turn is code
     log: tuple[LoggedCall, ...] = ()
     seconds: tuple[float, ...] = field(default=(), compare=False)  # of the calls in the log
-    uptake: Uptake = field(default=Uptake(), repr=False, compare=False)  # a result by call in the log
+    uptake: Uptake = field(
+        default=Uptake(), repr=False, compare=False
+    )  # a result by call in the log
 
     @property
     def stops(self) -> int:
@@ -146,7 +148,7 @@ class Interpreter:
         return 1 + self.calls * (2 if self.form == "fence" else 1)
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        asked = Uptake().said(*(m.shown for m in task.prompt))
+        asked = Uptake().heard(*(m.shown for m in task.prompt))
         state = InterpreterState(task=task, uptake=asked)
         if self.keep and self.calls:
             state = replace(state, session=await self._pool.open("", self._limits()))

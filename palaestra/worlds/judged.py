@@ -107,7 +107,7 @@ class JudgeSearch(Search):
 
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
         assert isinstance(state, JudgeState)
-        state = hear(state, acts[0].text)
+        state = hear(state, self.untagged(acts[0].text))
         judgement, action = self.read_judged(acts[0].text)
         message = Message(role="assistant", content=acts[0].text, author="policy")
         state = replace(state, talk=(*state.talk, message), renewed=False)

@@ -24,6 +24,7 @@ from palaestra.services.tools.names import SANDBOX
 from palaestra.types import Call, Frame, Key, Message, Task, ToolSchema, stage, value_class
 from palaestra.verifiers.answers.final import is_right_answer
 from palaestra.worlds.notebook import ANSWER, Notebook, NotebookState, facts
+from palaestra.worlds.tool_log import LoggedCall, log_facts
 from palaestra.worlds.toolbox import close_toolbox, toolbox
 
 CALLED, NOTED = "\x1e", "\x1f"  # around a call of a tool and around the notepad, in what is printed
@@ -105,6 +106,8 @@ class QuestionState(NotebookState):
     """`cells` are all that the session ran: cells, and results of the tools that they called."""
 
     failed: tuple[bool, ...] = ()  # by call of a tool, whether its result is an error
+    log: tuple[LoggedCall, ...] = ()  # of these calls
+    seconds: tuple[float, ...] = field(default=(), compare=False)  # that each took
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
     chars: int = 0  # of the conversation since it last began anew
     trims: int = 0
@@ -115,6 +118,9 @@ class QuestionState(NotebookState):
         "tool_calls",
         "tool_malformed",
         "tool_errors",
+        "tool_log",
+        "tool_seconds",
+        "tools_offered",
         ("trimmed", int, "times that earlier cells were left out"),
     )
 )
@@ -182,24 +188,32 @@ class NotebookQuestions(Notebook):
             if call is None or ran.status != "ok":
                 without_notes = replace(ran, stdout=NOTES.sub("", printed))
                 return replace(state, notes=notes_in(printed, state.notes)), without_notes
-            text, failed = await self._answer(call[1])
-            state = replace(state, failed=(*state.failed, failed))
+            text, failed, name, seconds = await self._answer(call[1])
+            logged: LoggedCall = (len(state.formed), name, "error" if failed else "result")
+            state = replace(
+                state,
+                failed=(*state.failed, failed),
+                log=(*state.log, logged),
+                seconds=(*state.seconds, seconds),
+            )
             sent = f"{GO_ON}{text!r})"
         return state, replace(ran, stdout=printed, status="error", stderr=TOO_MANY)
 
-    async def _answer(self, written: str) -> tuple[str, bool]:
-        """What a tool says to a call, and whether that is an error."""
+    async def _answer(self, written: str) -> tuple[str, bool, str, float]:
+        """What a tool says to a call, whether that is an error, the tool ("" = none), and its seconds."""
         known = {s.name: list(parameters(s)) for s in await self._schemas()}
         try:
             asked = json.loads(written)
             name, args, keywords = asked["name"], asked["args"], asked["keywords"]
             if len(args) > len(known[name]):
-                return f"error: {name} takes {len(known[name])} arguments", True
+                return f"error: {name} takes {len(known[name])} arguments", True, name, 0.0
             made = Call(name=name, args=dict(zip(known[name], args, strict=False)) | keywords)
         except (ValueError, KeyError, TypeError):
-            return f"error: the call cannot be read: {written[:80]}", True
-        ((message, failed, _),) = await toolbox(self.tools).answer([made], self.seconds, self.chars)
-        return message.content, failed
+            return f"error: the call cannot be read: {written[:80]}", True, "", 0.0
+        ((message, failed, seconds),) = await toolbox(self.tools).answer(
+            [made], self.seconds, self.chars
+        )
+        return message.content, failed, name, seconds
 
     def _go_on(self, state: Any, printed: str) -> Frame:
         grown = state.chars + len(printed) + sum(map(len, state.cells[-1:]))
@@ -224,6 +238,7 @@ class NotebookQuestions(Notebook):
             "tool_calls": calls,
             "tool_malformed": 0,
             "tool_errors": sum(state.failed),
+            **log_facts(state.log, state.seconds, ()),
             "trimmed": state.trims,
         }
 

@@ -106,7 +106,7 @@ class PageSearch(Search):
         form, name = self.read(acts[0].text)
         if form != "open":
             return await super().step(state, acts, key)
-        state = hear(state, acts[0].text)
+        state = hear(state, self.untagged(acts[0].text))
         assert isinstance(state, PageState)
         if state.openings >= self.opens:
             return self._missed(state, "over", ALL_OPENED, self.rules.over)

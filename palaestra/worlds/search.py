@@ -179,7 +179,7 @@ class Search:
         return self._ask(self._begin(task), (*before, replace(last, content=content)))
 
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
-        state = hear(state, acts[0].text)
+        state = hear(state, self.untagged(acts[0].text))
         form, content = self.read(acts[0].text)
         if form == "answer":
             return self._end(self._after(replace(state, answer=content), "answer"))
@@ -417,7 +417,7 @@ def log_of(state: SearchState, search: str, opening: str = "") -> dict[str, Any]
 def hear(state: Any, text: str) -> Any:
     """The state after a message of the policy, for which results it uses."""
     asked = () if state.outcomes else tuple(m.shown for m in state.task.prompt)
-    return replace(state, uptake=state.uptake.said(*asked, text))
+    return replace(state, uptake=state.uptake.heard(*asked).said(text))
 
 
 def sources_of(task: Task) -> frozenset[str]:

@@ -45,6 +45,7 @@ from palaestra.worlds.database import (
 )
 from palaestra.worlds.tool_log import CallOutcome, LoggedCall, log_facts
 from palaestra.worlds.toolbox import CalledTool, close_toolbox, toolbox
+from palaestra.worlds.uptake import Uptake, passed
 from palaestra.worlds.user import guard_call
 
 NO_DATABASE = "{}"
@@ -106,6 +107,9 @@ class ServiceState:
     begun: int = 0  # messages of the talk that the prompt brought
     log: tuple[LoggedCall, ...] = ()
     seconds: tuple[float, ...] = field(default=(), compare=False)  # of the calls in the log
+    uptake: Uptake = field(
+        default=Uptake(), repr=False, compare=False
+    )  # a result by call in the log
 
 
 @declare(
@@ -116,6 +120,7 @@ class ServiceState:
         "tool_log",
         "tool_seconds",
         "tools_offered",
+        "tool_used",
         ("replies", int, "messages of the user behind the first"),
         ("tool_unkept", str, "the first result of a call whose database could not be kept"),
         ("database_right", bool, "whether the final database is that of the gold actions"),
@@ -179,13 +184,17 @@ class Service:
         database = self._database(task)
         gold = database_digest(await self._after_actions(task, database))
         talk = tuple((m.role, m.content) for m in prompt if m.role in ("user", "assistant"))
-        state = ServiceState(task=task, database=database, gold=gold, talk=talk, begun=len(talk))
+        asked = Uptake().heard(*(m.shown for m in prompt))
+        state = ServiceState(
+            task=task, database=database, gold=gold, talk=talk, begun=len(talk), uptake=asked
+        )
         return await self._ask(state, prompt)
 
     async def step(self, state: ServiceState, acts: tuple[Act, ...], key: Key) -> Frame:
         act = acts[0]
         if forged_mark(act.text) or act.finish == "length":
             return self._end(state)
+        state = replace(state, uptake=state.uptake.said(act.text, *passed(act.calls)))
         if act.calls:
             return await self._call(state, act.calls[0])
         answer = strip_thinking(act.text).strip()
@@ -202,6 +211,7 @@ class Service:
             talk=(*state.talk, ("user", reply)),
             turns=state.turns + 1,
             replies=state.replies + 1,
+            uptake=state.uptake.heard(reply),
         )
         return await self._ask(after, (Message(role="user", content=reply),))
 
@@ -209,7 +219,8 @@ class Service:
         state = replace(state, calls=state.calls + 1)
         if isinstance(call, Malformed):
             log = (*state.log, (state.calls, "", "malformed"))
-            unread = replace(state, log=log, seconds=(*state.seconds, 0.0))
+            used = state.uptake.returned("")
+            unread = replace(state, log=log, seconds=(*state.seconds, 0.0), uptake=used)
             return self._end(replace(unread, malformed=state.malformed + 1))
         if state.turns >= self.turns:
             return self._end(state, "truncated:turns")
@@ -225,6 +236,7 @@ class Service:
             unkept=state.unkept or (message.content if unkept else ""),
             log=(*state.log, (state.calls, message.name, outcome)),
             seconds=(*state.seconds, seconds),
+            uptake=state.uptake.returned("" if failed else message.content),
         )
         if call.name in self.last:
             return self._end(state)
@@ -293,7 +305,7 @@ def facts(state: ServiceState) -> dict[str, Any]:
         "tool_malformed": state.malformed,
         "tool_errors": state.errors,
         "replies": state.replies,
-        **log_facts(state.log, state.seconds, ()),
+        **log_facts(state.log, state.seconds, (), state.uptake.used),
         **({"tool_unkept": state.unkept} if state.unkept else {}),
     }
 

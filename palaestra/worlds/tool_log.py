@@ -29,7 +29,7 @@ class ClockTimes:
 
 def log_facts(
     log: tuple[LoggedCall, ...],
-    seconds: tuple[float, ...],
+    seconds: tuple[float, ...] | None,
     offered: Iterable[str],
     used: Iterable[bool] | None = None,
 ) -> dict[str, Any]:
@@ -38,15 +38,16 @@ def log_facts(
     Args:
         log: the calls in order. The tool is "" where no tool has the name that was called, or the
             call could not be read.
-        seconds: that each took, by the clock.
+        seconds: that each took, by the clock; None = it was not taken.
         offered: the tools that could be called.
         used: of each, whether its result was used later; None = that cannot be told here.
     """
-    told = {} if used is None else {USED: tuple(used)}
+    told: dict[str, Any] = {} if used is None else {USED: tuple(used)}
+    if seconds is not None:
+        told[SECONDS] = ClockTimes(each=tuple(round(s, 4) for s in seconds))
     return {
         **told,
         LOG: log,
-        SECONDS: ClockTimes(each=tuple(round(s, 4) for s in seconds)),
         OFFERED: tuple(offered),
     }
 
@@ -55,21 +56,23 @@ def log_numbers(episodes: Iterable[Episode]) -> dict[str, float]:
     """Numbers by tool and by turn, over the episodes that have a log.
 
     tools/calls/NAME: calls of this tool an episode. tools/errors/NAME: the share of them that gave
-    an error. tools/useful/NAME: the share whose result was used later, as `Uptake` defines it; there
-    is none where a world does not tell. tools/seconds/NAME: mean time of a call. tools/turn/N/calls: calls in turn N an episode, those that could not be read included;
+    an error. tools/useful/NAME: the share whose result was used later, as `Uptake` defines it;
+    there is none where a world does not tell. tools/seconds/NAME: mean time of a call.
+    tools/turn/N/calls: calls in turn N an episode, those that could not be read included;
     tools/turn/N/errors: of the others the share that gave an error. What has no call has calls of 0
     and no share.
     """
     each: list[Mapping[str, Any]] = [e.facts for e in episodes if LOG in e.facts]
     if not each:
         return {}
-    by_tool: dict[str, list[tuple[str, float, bool | None]]] = {
+    by_tool: dict[str, list[tuple[str, float | None, bool | None]]] = {
         name: [] for f in each for name in f.get(OFFERED, ())
     }
     by_turn: dict[int, list[str]] = defaultdict(list)
     for f in each:
-        told = f.get(USED, (None,) * len(f[LOG]))
-        for call, seconds, used in zip(f[LOG], f[SECONDS].each, told, strict=True):
+        untold = (None,) * len(f[LOG])
+        times = f[SECONDS].each if SECONDS in f else untold
+        for call, seconds, used in zip(f[LOG], times, f.get(USED, untold), strict=True):
             turn, name, outcome = call
             by_turn[turn].append(outcome)
             if name:
@@ -82,7 +85,8 @@ def log_numbers(episodes: Iterable[Episode]) -> dict[str, float]:
             numbers[f"tools/errors/{name}"] = errors
             if told := [used for _, _, used in calls if used is not None]:
                 numbers[f"tools/useful/{name}"] = sum(told) / len(told)
-            numbers[f"tools/seconds/{name}"] = sum(s for _, s, _ in calls) / len(calls)
+            if taken := [s for _, s, _ in calls if s is not None]:
+                numbers[f"tools/seconds/{name}"] = sum(taken) / len(taken)
     for turn, outcomes in sorted(by_turn.items()):
         if turn > TURNS:
             break

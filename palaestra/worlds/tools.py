@@ -26,7 +26,7 @@ from palaestra.types import (
 from palaestra.worlds.outage import Outage
 from palaestra.worlds.tool_log import USED, CallOutcome, LoggedCall, log_facts, log_numbers
 from palaestra.worlds.toolbox import CalledTool, close_toolbox, toolbox
-from palaestra.worlds.uptake import Uptake
+from palaestra.worlds.uptake import Uptake, passed
 
 # messages with calls, and the counts of the calls in them; by turn, whether it was executed; names of
 # the tools that gave a result without an error; each call, and the seconds that it took; which results were
@@ -98,14 +98,13 @@ class WithTools:
         return schemas
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        asked = Uptake().said(*(m.shown for m in task.prompt))
+        asked = Uptake().heard(*(m.shown for m in task.prompt))
         return await self._ask(task.prompt, ((0, 0, 0, 0), (), (), (), asked), "start")
 
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
         (turn, *counts), done, used, log, uptake = state
         calls = acts[0].calls
-        given = (str(x) for c in calls if isinstance(c, Call) for x in c.args.values())
-        uptake = uptake.said(acts[0].text, *given)
+        uptake = uptake.said(acts[0].text, *passed(calls))
         if end := end_of(acts[0]):
             end_facts = facts(
                 counts, (*done, end[1]), used, answered=end[1], **await self._log(log, uptake)
@@ -199,9 +198,10 @@ def facts(
 
 def tool_numbers(episodes: Iterable[Episode], brief: bool = False) -> dict[str, float]:
     """How tools were used: calls an episode, the share of them that could not be read, of the others
-    the share that gave an error; of all calls the share whose result was used later, as `Uptake` defines it,
-    where the world tells; of each tool the share of episodes in which it gave a result. Nothing where there were no tools. And those of `log_numbers`,
-    of which `brief` leaves out times, which are of the clock, and turns.
+    the share that gave an error; of all calls the share whose result was used later, as `Uptake`
+    defines it, where the world tells; of each tool the share of episodes in which it gave a result.
+    Nothing where there were no tools. And those of `log_numbers`, of which `brief` leaves out
+    times, which are of the clock, and turns.
     """
     episodes = list(episodes)
     each: list[Mapping[str, Any]] = [e.facts for e in episodes if COUNTS[0] in e.facts]

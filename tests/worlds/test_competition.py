@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import Counter
 from dataclasses import replace
 
 import palaestra as pl
@@ -130,6 +131,9 @@ def test_what_is_not_graded_is_paid_nothing_and_said(folder):
         assert answer in reply, (text, reply)
         assert f"steps left: {19 - i}" in reply
     assert frame.facts["tool_malformed"] == 3 and frame.facts["tool_calls"] == 10
+    log = Counter((tool, outcome) for _, tool, outcome in frame.facts["tool_log"])
+    ran = {("validate_code", "result"): 1, ("execute_code", "error"): 9, ("", "malformed"): 3}
+    assert log == ran  # a request and the history are no programs
 
 
 def test_limits_are_typed_results(folder):

@@ -6,9 +6,10 @@ from palaestra.services.index import BM25
 from palaestra.services.triples import TripleGraph
 from palaestra.tasks.triples import read_triples
 from palaestra.toys.graph import GraphTasks
-from palaestra.types import Act, Message, Task
+from palaestra.types import Act, Episode, Message, Task
 from palaestra.worlds.graph import GraphQuestions, call_text, join_names, read_action
 from palaestra.worlds.rules import RulePlanner, SolvedQuestions
+from palaestra.worlds.tools import tool_numbers
 
 FACTS = (
     ("Bako", "boss", "Tiru"),
@@ -167,6 +168,15 @@ def test_an_episode_without_finish_is_paid_nothing():
     assert frame.status == "truncated:turns" and frame.pay["policy", ""] == 0
     assert "searchNeighbor(entity, relation)" in heard[1], "what could not be read is told the actions"
     assert (frame.facts["tool_malformed"], frame.facts["tool_errors"], frame.facts["answered"]) == (1, 1, False)
+    assert frame.facts["tool_log"] == ((1, "", "malformed"), (2, "searchNeighbor", "error"))
+
+
+def test_calls_are_logged_by_action_and_the_last_answer_is_none():
+    frame, _ = play(GraphQuestions(PLANNER, plan="nobody"), ["searchNeighbor(Bako, boss)", "finish(Mema)"])
+    assert frame.facts["tool_log"] == ((1, "searchNeighbor", "result"),) and frame.facts["tool_calls"] == 1
+    numbers = tool_numbers([Episode(status="finished", facts=frame.facts)])
+    assert numbers["tools/calls/searchNeighbor"] == 1 and numbers["tools/calls/getReasoningPath"] == 0
+    assert not [n for n in numbers if n.startswith(("tools/seconds", "tools/useful"))]  # nobody took or told them
 
 
 def test_the_planner_is_a_thread_of_its_own_and_its_chains_are_shown():

@@ -38,6 +38,8 @@ def test_cells_call_tools_outside_the_sandbox_and_go_on_with_the_results():
     facts = frames[-1].facts
     assert frames[-1].pay == {("policy", ""): 1.0} and facts["cells"] == 3 and facts["clean"] == (1.0,) * 3
     assert (facts["tool_calls"], facts["tool_errors"]) == (3, 1)
+    assert facts["tool_log"] == ((1, "double", "result"), (1, "double", "result"), (2, "double", "error"))
+    assert "tool_used" not in facts and len(facts["tool_seconds"].each) == 3  # a cell reads them, not the policy
 
 
 @runs

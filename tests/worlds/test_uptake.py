@@ -17,7 +17,7 @@ TASK = Task(id="t", prompt=(Message(role="user", content="Who is the boss of bak
 
 def used(asked, *turns):
     """Of a talk: what was asked, then what the policy said and what its calls returned, in turn."""
-    uptake = Uptake().said(asked)
+    uptake = Uptake().heard(asked)
     for said, *results in turns:
         uptake = uptake.said(said).returned(*results)
     return uptake.used
@@ -103,11 +103,22 @@ def test_searches_tell_which_of_their_results_were_used():
     assert of(world, "<answer>tiru</answer>") == ()
 
 
+def test_a_tag_of_the_form_uses_no_result():
+    """A page that has the word of a tag is not used by whoever answers in the form."""
+    world = Search(BM25((("a", "bako: the search has no answer, think again."),)), k=1)
+    assert of(world, "<search>bako</search>", "<think></think><answer>mema</answer>") == (False,)
+
+
 def test_a_search_that_confirms_the_draft_is_not_used():
     world = DraftSearch(BM25(DOCS), k=1)
     draft = lambda x: f"<answer>{x}</answer><search>boss of bako</search>"
     assert of(world, draft("mema"), "<answer>tiru</answer>") == (True,)
     assert of(world, draft("tiru"), "<answer>tiru</answer>") == (False,)
+
+
+def test_what_a_user_says_is_not_brought_by_a_result():
+    after = Uptake().heard("hello").said("call").heard("my name is tiru").said("call")
+    assert after.returned("tiru").said("tiru").used == (False,)
 
 
 def add(a: int, b: int) -> int:
