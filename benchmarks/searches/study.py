@@ -111,11 +111,13 @@ def pairs_of(
 
 
 def beginnings(pairs: Sequence[Mapping[str, str]], rng: np.random.Generator) -> list[dict[str, str]]:  # fmt: skip
-    """The first lines of both answers of each pair, equally many, where they differ."""
+    """The first lines of both answers of each pair, equally many, where they differ and neither is empty."""
     made = list[dict[str, str]]()
     for pair in pairs:
         a, b = (pair[side].splitlines() for side in ("chosen", "rejected"))
-        able = [k for k in range(1, min(len(a), len(b))) if a[:k] != b[:k]]
+        able = [
+            k for k in range(1, min(len(a), len(b))) if a[:k] != b[:k] and "".join(a[:k]).strip() and "".join(b[:k]).strip()
+        ]  # fmt: skip
         if able:
             k = able[int(rng.integers(len(able)))]
             made.append({**pair, "chosen": "\n".join(a[:k]), "rejected": "\n".join(b[:k])})

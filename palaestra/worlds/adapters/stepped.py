@@ -20,7 +20,7 @@ All randomness has to follow from `seed`, or from `random` and `numpy.random`, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from inspect import Parameter, signature
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -141,12 +141,11 @@ class SteppedEpisode:
 
     def act(self, action: str) -> Scene:
         given = action if self.speech is None else self.speech.value(action)
-        made = guard_call(self.spec, self.object.step, given)
+        made: Any = guard_call(self.spec, self.object.step, given)
         where = f"{self.spec}.step"
-        parts: Sequence[Any] = made if isinstance(made, tuple) else ()
-        good = len(parts) in (4, 5) and isinstance(parts[-1], Mapping)
+        good = isinstance(made, tuple) and len(made) in (4, 5) and isinstance(made[-1], Mapping)
         need(good, where, "what it returns", made, WHOLE)
-        observation, paid, ended, *cut = parts[:-1]
+        observation, paid, ended, *cut = made[:-1]
         need(is_finite(paid), where, "the reward", paid, "return a finite number")
         status = "finished" if ended else "truncated:environment" if any(cut) else ""
         text = self.text(observation, "step", WHOLE)
