@@ -71,9 +71,7 @@ def _norm(x: Tensor) -> Tensor:
 
 def count_sound_places(ears: Ears | Tower | None, sound: Sound, of: str) -> int:
     """How many places a sound takes. Raises UserError where it cannot be heard."""
-    if isinstance(ears, Tower):
-        return ears.places(sound)
-    if ears is None:
+    if not isinstance(ears, Ears):
         raise UserError(
             f"{of} has no ears, and a prompt holds a sound; take a model that hears, such as "
             "Qwen2.5-Omni or Qwen2-Audio, train a text model, without a processor of pictures, with "

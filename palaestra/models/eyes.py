@@ -76,8 +76,6 @@ def _norm(x: Tensor) -> Tensor:
 
 def count_places(eyes: Any, picture: Picture, of: str) -> int:
     """How many places a picture takes. Raises UserError where it cannot be seen."""
-    if isinstance(eyes, Tower):
-        return eyes.places(picture)
     if not isinstance(eyes, Eyes):
         raise UserError(
             f"{of} has no eyes, and a prompt holds a picture; take a vision-language model, train it "

@@ -313,22 +313,16 @@ class Model:
 
     @cached_property
     def tower(self) -> Tower | None:
-        """Of a model that sees or hears by itself: its own. Raises UserError for one that is not
-        supported.
-        """
+        """Of a model that sees or hears by itself: its own."""
         return None if self.processor is None else Tower(self.causal, self.processor, self.name)
 
     @property
     def sight(self) -> Tower | None:
-        """How its prompts have pictures and sounds written, where a processor writes them; None = eyes
-        and ears of the project's own take them as they are.
-        """
+        """How a processor writes pictures and sounds; None = its own eyes and ears take them as they are."""
         return None if isinstance(self.heads.get(EYES), Eyes) else self.tower
 
     def places(self, picture: Picture) -> int:
-        """How many places a picture or sound takes in a row. Raises UserError where the model cannot
-        see or hear it.
-        """
+        """How many places a picture or sound takes. Raises UserError for one that it cannot see or hear."""
         if self.sight is not None:
             return self.sight.places(picture)
         if (self.ears if isinstance(picture, Sound) else self.eyes) is None:
@@ -515,16 +509,12 @@ class Model:
             p.copy_(saved[name])
 
     def add_eyes(self) -> None:
-        """A head that sees pictures, where the model has nothing that does. One whose prompts a processor
-        writes gets none, as with ears.
-        """
+        """A head that sees pictures, unless a processor writes the model's prompts, as with ears."""
         if self.processor is None:
             self.add_head(EYES)
 
     def add_ears(self) -> None:
-        """A head that hears sounds, where the model has none. One whose prompts a processor writes gets
-        none: it hears by itself, or refuses sounds.
-        """
+        """A head that hears sounds, unless the model hears by itself, or its processor refuses them."""
         if self.processor is None:
             self.add_head(EARS)
 

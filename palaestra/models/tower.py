@@ -233,15 +233,11 @@ class Tower:
                 f"{most / rate:g} s; cut it, or give --max-duration {most // rate}"
             )
         how, whole = {"sampling_rate": rate}, self.causal.config.model_type == "qwen2_audio"
-        if (
-            not whole
-        ):  # which wants all of its 30 s, silence included; of others silence is left out again
+        if not whole:  # it wants all of its 30 s, silence included; others are given little of it
             how["max_length"] = min(most, len(samples_N) + extractor.n_fft + extractor.hop_length)
         made = self._read(sound, audio=[samples_N], audio_kwargs=how)
-        inputs = {k: made[k] for k in WAVES}
-        if not whole:
-            n = int(inputs["feature_attention_mask"].sum())
-            inputs = {k: v[..., :n].clone() for k, v in inputs.items()}
+        frames = made[WAVES[1]].shape[-1] if whole else int(made[WAVES[1]].sum())
+        inputs: dict[str, Tensor] = {k: made[k][..., :frames].clone() for k in WAVES}
         return Processed(tuple(made["input_ids"][0].tolist()), inputs)
 
     def _read(self, picture: Picture, **media: Any) -> Mapping[str, Any]:
