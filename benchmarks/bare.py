@@ -1,11 +1,13 @@
 """What a method takes that is started with its name alone: `palaestra train ROW`, nothing else.
 
     python -m benchmarks.bare --lot 40      # 40 methods drawn by lot; without it all of them
+    python -m benchmarks.bare gigpo diallm  # these, again where they were run before
     python -m benchmarks.bare --show        # the table of what is measured
 
 Each method is a process of its own, in a folder of its own, ended at the limit. Rows are appended to
-benchmarks/bare.jsonl as they end, and are not run again. `processor` is in processor seconds of the run with all its
-children, which a busy machine lengthens less than the seconds of the wall.
+benchmarks/bare.jsonl as they end, and those of the lot are not run again. `processor` is in processor seconds of the run with all its
+children, which a busy machine lengthens less than the seconds of the wall. Of a method that was run again, the last row
+counts.
 """
 
 from __future__ import annotations
@@ -86,16 +88,21 @@ def show(rows: dict[str, dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="methods; without any, all or the lot")
     parser.add_argument("--lot", type=int, help="this many methods, drawn with seed 0")
     parser.add_argument("--part", default="1/1", help="of the lot: 1/2 and 2/2 run side by side")
     parser.add_argument("--limit", type=float, default=LIMIT)
     parser.add_argument("--show", action="store_true")
     given = parser.parse_args()
     names = sorted(e.id for e in catalogue.all_entries() if e.built)
+    if unknown := {*given.names} - {*names}:
+        parser.error(f"no built method: {', '.join(sorted(unknown))}")
     random.Random(0).shuffle(names)
     part, parts = map(int, given.part.split("/"))
-    names = names[: given.lot][part - 1 :: parts]
+    names = (given.names or names[: given.lot])[part - 1 :: parts]
     rows = read_rows()
+    for name in given.names:
+        rows.pop(name, None)
     if not given.show:
         with Headway("bare") as headway:
             headway.expect(len(names), sum(n in rows for n in names))

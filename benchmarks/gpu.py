@@ -4,16 +4,19 @@ REQUEST`. It says what it does in lines of JSON, its machine first and its resul
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +29,18 @@ from benchmarks.exactness import check_laws, measure_gap
 from benchmarks.random_models import model_folder
 from benchmarks.slices import RANK, Slice, scale_of, slice_of, work_of
 from benchmarks.turns import interleave
+from benchmarks.work import Work
 from palaestra.context import Engine
 from palaestra.engines.own import OwnEngine
-from palaestra.engines.vllm import VllmEngine, interpreter
+from palaestra.engines.probe import digests
+from palaestra.engines.vllm import SHARED_MEMORY, VllmEngine, interpreter, write_merged
 from palaestra.errors import PalaestraError, UserError
-from palaestra.models.load import Model, load
+from palaestra.models.load import ADAPTER, Model, load, save_adapters
+from palaestra.models.lora import LoRA
 from palaestra.planning.paper import config_of
 from palaestra.run import machine
 from palaestra.run.parts import Parts
+from palaestra.scale.weights import check_publication, publish_models
 from palaestra.services.lines import answer_sender, questions
 from palaestra.terminal.progress import Headway
 from palaestra.types import value_class
@@ -169,19 +176,135 @@ def measure_memory(job: Job) -> dict[str, Any]:
 def measure_lora(job: Job) -> dict[str, Any]:
     """Steps that train adapters, between steps that train all weights."""
     work = work_of(job.slice, job.device)
-    job.say("steps of both in turn")
-    own = "benchmarks.own"
-    steps = interleave(
-        {"full": (own, work), "lora": (own, replace(work, lora=RANK))},
-        job.parts().rounds("pair", scale_of(job.device).rounds),
-    )
+    measured = compare_steps(job, {"full": work, "lora": replace(work, lora=RANK)})
+    return {"rank": RANK, **measured, "ratios": measured["ratios"]["lora"]}
+
+
+def measure_qlora(job: Job) -> dict[str, Any]:
+    """Steps that train adapters on weights in 4 bits, between steps that train them on others."""
+    work = work_of(job.slice, job.device)
+    works = {"lora": work, "qlora": replace(work, load_in_4bit=True)}
+    return {"rank": RANK, **compare_steps(job, works)}
+
+
+def measure_optim(job: Job) -> dict[str, Any]:
+    """Steps by where and in how many bits the optimiser's moments lie."""
+    work = work_of(job.slice, job.device)
+    kinds = ("", "adamw_8bit", "paged_adamw_8bit")
+    return compare_steps(job, {k or "adamw": replace(work, optim=k) for k in kinds})
+
+
+def compare_steps(job: Job, works: Mapping[str, Work]) -> dict[str, Any]:
+    """Steps of several kinds of work in turn: seconds, memory, and the first's seconds over each
+    other's, by phase.
+    """
+    job.say("steps in turn")
+    rounds = job.parts().rounds("round", scale_of(job.device).rounds)
+    steps = interleave({n: ("benchmarks.own", w) for n, w in works.items()}, rounds)
     phases = ("seconds", "rollout", "forward", "backward", "optimiser")
+    first, *others = steps
     return {
-        "rank": RANK,
         "seconds": {n: float(np.median([s["seconds"] for s in each])) for n, each in steps.items()},
-        "ratios": {p: trl.phase_ratios(steps["full"], steps["lora"], p) for p in phases},
+        "ratios": {
+            n: {p: trl.phase_ratios(steps[first], steps[n], p) for p in phases} for n in others
+        },
         "memory_mb": {n: trl.memory_peaks(each) for n, each in steps.items()},
     }
+
+
+def measure_publish(job: Job) -> dict[str, Any]:
+    """Seconds and bytes of handing over what a step moved: an object for other processes and its
+    check, files for vLLM, and the time until a server of vLLM has passed its probe. Of all weights,
+    of adapters, and of adapters on weights in 4 bits, which vLLM can also take merged.
+    """
+    work, kinds = work_of(job.slice, job.device), list[dict[str, Any]]()
+    for name, lora in publications().items():
+        job.say(f"the model for {name}")
+        model = load(work.model, dtype=work.dtype, device=job.device, lora=lora)
+        kinds += [publish_times(job, model, name, alone) for alone in ways_of(lora)]
+        del model
+        free_memory()
+    return {"rank": RANK, "kinds": kinds}
+
+
+def publications() -> dict[str, LoRA | None]:
+    """What is handed over, by how its model is trained."""
+    made = {"all weights": None, "adapters": LoRA(rank=RANK)}
+    four = {"adapters on 4 bits": LoRA(rank=RANK, load_in_4bit=True)}
+    return made | (four if find_spec("bitsandbytes") else {})
+
+
+def ways_of(lora: LoRA | None) -> tuple[bool, ...]:
+    """Whether vLLM gets adapters alone."""
+    return (False,) if lora is None else (False, True)
+
+
+def publish_times(job: Job, model: Model, name: str, alone: bool) -> dict[str, Any]:
+    """Of one kind, round by round."""
+    scale, models = scale_of(job.device), {"policy": model}
+    rounds = job.parts().rounds(f"{name}, {'alone' if alone else 'merged'}", scale.rounds)
+    server = (
+        VllmEngine(model, slots=1, cache_mb=scale.cache_mb, adapters=alone) if has_vllm() else None
+    )
+    try:
+        for r in rounds:
+            job.say(f"{name}, {'alone' if alone else 'merged'}, round {r} of {scale.rounds}")
+            spent = object_seconds(models)
+            with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+                spent |= file_seconds(model, Path(folder), alone)
+            if server is not None:
+                spent["vllm"] = server_seconds(server)
+            rounds.put(spent)
+    finally:
+        if server is not None:
+            server.close()
+    spans = {k: machine.spread(np.array([s[k] for s in rounds.found])) for k in rounds.found[0]}
+    return {"name": name, "alone": alone, **spans}
+
+
+def object_seconds(models: Mapping[str, Model]) -> dict[str, float]:
+    """Making an object of what moves, with its sums, and checking it where it arrives."""
+    begin = time.perf_counter()
+    publication = publish_models(models, 0)
+    made = time.perf_counter()
+    check_publication(publication, 0, models)
+    size = sum(a.nbytes for of in publication.weights.values() for a in of.values())
+    return {"object": made - begin, "check": time.perf_counter() - made, "object_mb": size / 1e6}
+
+
+def file_seconds(model: Model, folder: Path, alone: bool) -> dict[str, float]:
+    """Writing what vLLM reads, and its digests."""
+    begin = time.perf_counter()
+    if alone:
+        save_adapters(model, folder)
+    else:
+        write_merged(model, folder)
+    written = time.perf_counter()
+    digests(folder / ADAPTER if alone else folder)
+    size = sum(f.stat().st_size for f in folder.rglob("*.safetensors"))
+    return {
+        "write": written - begin,
+        "digests": time.perf_counter() - written,
+        "files_mb": size / 1e6,
+    }
+
+
+def memory_folder() -> Path | None:
+    """Where the engine of vLLM has its files too; None = there is no such place."""
+    return SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+
+
+def server_seconds(engine: VllmEngine) -> float:
+    """Until a running server has new weights and has passed its probe."""
+
+    async def update() -> float:
+        await engine.updated()
+        engine.forget()
+        begin = time.perf_counter()
+        await engine.updated()
+        return time.perf_counter() - begin
+
+    return asyncio.run(update())
 
 
 KINDS: Mapping[str, Callable[[Job], dict[str, Any]]] = {
@@ -191,6 +314,9 @@ KINDS: Mapping[str, Callable[[Job], dict[str, Any]]] = {
     "trl": measure_trl,
     "memory": measure_memory,
     "lora": measure_lora,
+    "qlora": measure_qlora,
+    "optim": measure_optim,
+    "publish": measure_publish,
 }
 
 

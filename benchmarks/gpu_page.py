@@ -141,9 +141,70 @@ def lora_table(results: Sequence[GpuRecord]) -> str:
     return table(rows, *head)
 
 
+def steps_table(results: Sequence[GpuRecord]) -> str:
+    """Steps of several kinds: seconds and memory, and the first's over each other's."""
+    head = ["model", "what", "s a step", "the first's seconds for one of these"]
+    head += [
+        "of its rollout",
+        "of its optimiser",
+        "held before a step, MB",
+        "peak of the update, MB",
+    ]
+    rows: list[list[str]] = []
+    for r in results:
+        for name, seconds in r["seconds"].items():
+            memory, ratios = r["memory_mb"][name], r["ratios"].get(name)
+            phases = ("seconds", "rollout", "optimiser")
+            over = [format_spread(ratios[p]) if ratios else "" for p in phases]
+            says = str(STEPS.get(name, name)).format(rank=r.get("rank"))
+            held = [f"{memory['base']:.0f}", f"{memory['update']:.0f}"]
+            rows.append([r["work"]["model"], says, f"{seconds:.2f}", *over, *held])
+    return table(rows, *head)
+
+
+STEPS = {
+    "lora": "adapters of rank {rank} on 16 bits",
+    "qlora": "adapters of rank {rank} on 4 bits",
+    "adamw": "moments in float32",
+    "adamw_8bit": "moments in 8 bits",
+    "paged_adamw_8bit": "moments in 8 bits, paged",
+}
+
+
+def publish_table(results: Sequence[GpuRecord]) -> str:
+    """Seconds of handing weights over."""
+    head = ["model", "what is trained", "vLLM gets", "object, MB", "made, s", "checked, s"]
+    head += ["files, MB", "written, s", "digests, s", "vLLM has them, s"]
+    rows: list[list[str]] = []
+    for r in results:
+        for k in r["kinds"]:
+            gets = "adapters" if k["alone"] else "whole weights"
+            seconds = lambda name, k=k: format_spread(k[name])
+            mb = lambda name, k=k: f"{k[name]['median']:.3g}"
+            server = seconds("vllm") if "vllm" in k else "not measured: not installed"
+            rows.append(
+                [
+                    r["work"]["model"],
+                    k["name"],
+                    gets,
+                    mb("object_mb"),
+                    seconds("object"),
+                    seconds("check"),
+                    mb("files_mb"),
+                    seconds("write"),
+                    seconds("digests"),
+                    server,
+                ]
+            )
+    return table(rows, *head)
+
+
 TABLES: Mapping[str, Table] = {
     "exactness": exactness_table,
     "engine": engine_table,
     "update": update_table,
     "lora": lora_table,
+    "qlora": steps_table,
+    "optim": steps_table,
+    "publish": publish_table,
 }

@@ -19,6 +19,7 @@ PACKAGES = {  # and how to get them
     "trl": "TRL: pip install 'palaestra[bench]'",
     "vllm": "vLLM: pip install vllm",
     "peft": "peft: pip install 'palaestra[lora]'",
+    "bitsandbytes": "bitsandbytes: pip install 'palaestra[quantised]'",
 }
 
 
@@ -108,6 +109,11 @@ def _of_size(size: str) -> list[Slice]:
     add("memory", "peaks of sampling and of the update, with recomputing and without", *peft)
     if not lora:
         add("lora", f"adapters of rank {RANK} beside all weights", "peft")
+        add("optim", "moments in 8 bits, paged and not, beside float32", "bitsandbytes")
+    qlora = f"adapters of rank {RANK} on weights in 4 bits, beside weights in 16"
+    add("qlora", qlora, "peft", "bitsandbytes", lora=RANK)
+    publish = "handing over a step's weights, whole and as adapters, to vLLM and to processes"
+    add("publish", publish, "peft", lora=RANK)
     return made
 
 

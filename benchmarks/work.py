@@ -47,6 +47,8 @@ class Work:
     peer_vllm: bool = False  # TRL samples with vLLM, in its own process
     positions: int = 0  # places for tokens that the model gets; 0 = as many as it has
     lora: int = 0  # rank of the adapters that are trained in place of all weights; 0 = none
+    load_in_4bit: bool = False  # the frozen weights below them
+    optim: str = ""  # as --optim; "" = moments in float32
 
     def json(self) -> str:
         return json.dumps(asdict(self))
@@ -97,6 +99,8 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
         model=source,
         dtype=work.dtype,
         lora=work.lora,
+        load_in_4bit=work.load_in_4bit,
+        optim=work.optim,
         set={
             "schedule.prompts": work.prompts,
             "collect.sample.n": work.group,
@@ -104,7 +108,7 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
             "update.budget": work.budget,
         },
     )
-    lora = LoRA(rank=work.lora) if work.lora else None
+    lora = LoRA(rank=work.lora, load_in_4bit=work.load_in_4bit) if work.lora else None
     model = load(source, dtype=work.dtype, device=work.device, lora=lora)
     model.recompute = work.recompute
     if work.full:

@@ -196,6 +196,9 @@ RewardFn: TypeAlias = Callable[
 ]  # one per episode, in order; a fault leaves the episode unscored
 
 
+MOST_DRAWN = 1 << 20  # training tasks without an end that a seed has to itself
+
+
 @stage
 class Bench:
     """What is to be learned: problems, the world they are played in, and the reward (None = the
@@ -211,6 +214,7 @@ class Bench:
     # where there is no last task: the number of the first that is measured, and of the first drawn
     first_held_out: int = 0
     first_drawn: int = 0
+    data_seed: int | None = None  # of the order where tasks come to an end; None = the run's seed
     dialect: Dialect | None = None  # of calls; None = as the model's family writes them
 
 

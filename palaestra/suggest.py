@@ -57,6 +57,8 @@ ELSEWHERE: Mapping[str, str] = {
     "gradient_checkpointing": "--recompute",
     "enable_activation_offload": "--activation-offloading",
     "enable_activation_offloading": "--activation-offloading",
+    "data_seed": "--data-seed 1",
+    "data.seed": "--data-seed 1",
     "use_peft": "--lora 16",
     "lora_r": "--lora 16",
     "lora_rank": "--lora 16",

@@ -264,7 +264,9 @@ def find(whole: object, path: str, given: Any = "") -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UserError(f"{path!r} is ambiguous: it could be {' or '.join(matches)}")
+        parts = dict(walk(whole))
+        whose = [f"{m} (of {type(parts[m.rpartition('.')[0]]).__name__})" for m in matches]
+        raise UserError(f"{path!r} is ambiguous: it could be {' or '.join(whose)}")
     if (now := current_path(whole, path)) != path:
         return now
     near = from_elsewhere(path, value=given) or _near(path, whole, known, named)
@@ -325,11 +327,16 @@ def _near(path: str, whole: object, known: Sequence[str], named: Mapping[str, st
 def _matches(path: str, known: Sequence[str]) -> list[str]:
     """The paths that are meant: the same, else those that end so, else those that have its names in
     this order.
+
+    In a sum, `objective.reduce` ends only the path of the term that has a weight, and could as well be
+    of the others: then all terms are meant.
     """
     if path in known:
         return [path]
     ends = [p for p in known if p.endswith(f".{path}")]
-    return ends or [p for p in known if _leads(path.split("."), p.split("."))]
+    leads = [p for p in known if _leads(path.split("."), p.split("."))]
+    summed = f".{path.partition('.')[0]}.parts."
+    return leads if any(summed in f".{p}" for p in ends) else ends or leads
 
 
 def _by_class(part: Any, at: str = "", called: str = "") -> Iterator[tuple[str, str]]:

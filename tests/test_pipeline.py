@@ -233,3 +233,17 @@ def test_a_part_has_a_task_of_its_own(tmp_path):
     assert [p["task"] for p in run.summary["parts"].values()] == ["grid", "hop"]
     with pytest.raises(UserError, match="both data and a task"):
         _ = pl.Part(sft, data="x.jsonl", task="grid").problem
+
+
+def test_a_form_is_imitated_before_it_is_learned():
+    show, adam = pl.Demonstrate(), pl.AdamW(lr=1e-3)
+    made = pl.imitate_first(pl.recipe("grpo"), 7, prompts=4, optimiser=adam, collect=show, instruction="be short")
+    shown, learned = made.parts["shown"], made.parts["rl"]
+    assert shown.shared and shown.model is None and learned.model == pl.Output("shown")
+    assert (shown.runnable.schedule.steps, shown.runnable.schedule.prompts) == (7, 4)
+    assert shown.runnable.collect == show and shown.runnable.instruction == "be short"
+    assert shown.runnable.learners["policy"].optimiser == adam and learned.runnable == pl.recipe("grpo")
+    plain = pl.imitate_first(pl.recipe("grpo"), 7).parts["shown"].runnable
+    assert plain == pl.vary(
+        pl.recipe("sft"), schedule=pl.Schedule(prompts=16, steps=7), optimiser=pl.AdamW(lr=2e-3, warmup=10)
+    )

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from palaestra.models.files import without_videos
 from palaestra.pictures import Picture
 from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -58,12 +59,6 @@ def tokenizer(template, *special, end="<|im_end|>", **more):
     return found
 
 
-def without_videos(kind, **parts):
-    """A processor whose part for videos, which needs torchvision, is left out."""
-    names = [n for n in kind.get_attributes() if n in ("image_processor", "tokenizer")]
-    return type(kind.__name__, (kind,), {"get_attributes": classmethod(lambda _: names)})(**parts)
-
-
 def idefics3(template=TEMPLATE.replace("IMAGE", "<image>"), end="<|im_end|>"):
     rows = [f"<row_{i}_col_{j}>" for i in (1, 2, 3) for j in (1, 2, 3)]
     words = tokenizer(
@@ -89,8 +84,7 @@ def llava_onevision():
     words = tokenizer(TEMPLATE.replace("IMAGE", "<image>"), "<image>", "<video>")
     grid = [[32, 32], [32, 64], [64, 32], [64, 64]]
     eyes = LlavaOnevisionImageProcessorPil(size={"height": 32, "width": 32}, image_grid_pinpoints=grid)
-    processor = without_videos(
-        transformers.LlavaOnevisionProcessor,
+    processor = without_videos(transformers.LlavaOnevisionProcessor, hears=False)(
         image_processor=eyes,
         tokenizer=words,
         num_image_tokens=16,
@@ -117,8 +111,8 @@ def internvl():
     }
     words = tokenizer(TEMPLATE.replace("IMAGE", "<IMG_CONTEXT>"), *named.values(), extra_special_tokens=named)
     eyes = GotOcr2ImageProcessorPil(size={"height": 32, "width": 32}, max_patches=4, crop_to_patches=True)
-    processor = without_videos(
-        transformers.InternVLProcessor, image_processor=eyes, tokenizer=words, image_seq_length=4
+    processor = without_videos(transformers.InternVLProcessor, hears=False)(
+        image_processor=eyes, tokenizer=words, image_seq_length=4
     )
     vision = dict(VISION, image_size=[32, 32], patch_size=[8, 8])
     config = transformers.InternVLConfig(
@@ -140,7 +134,7 @@ def qwen_words():
 def qwen2_5_vl():
     words, ids = qwen_words()
     eyes = Qwen2VLImageProcessorPil(size={"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 12})
-    processor = without_videos(transformers.Qwen2_5_VLProcessor, image_processor=eyes, tokenizer=words)
+    processor = without_videos(transformers.Qwen2_5_VLProcessor, hears=False)(image_processor=eyes, tokenizer=words)
     vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 32}
     rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
     config = transformers.Qwen2_5_VLConfig(
@@ -154,7 +148,7 @@ def qwen2_5_vl():
 def qwen3_vl():
     words, ids = qwen_words()
     eyes = Qwen2VLImageProcessorPil(size={"shortest_edge": 32 * 32, "longest_edge": 32 * 32 * 12}, patch_size=16)
-    processor = without_videos(transformers.Qwen3VLProcessor, image_processor=eyes, tokenizer=words)
+    processor = without_videos(transformers.Qwen3VLProcessor, hears=False)(image_processor=eyes, tokenizer=words)
     vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 32}
     rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 10000.0, "mrope_interleaved": True}
     config = transformers.Qwen3VLConfig(
@@ -181,14 +175,58 @@ def gemma3():
     return transformers.Gemma3ForConditionalGeneration(config), processor
 
 
-KINDS = (idefics3, smolvlm_like, llava_onevision, internvl, qwen2_5_vl, qwen3_vl, gemma3)
+def qwen2_5_omni():
+    """Its thinker, which sees and hears; see `tests.hearing`."""
+    named = {
+        "image_token": "<|IMAGE|>",
+        "audio_token": "<|AUDIO|>",
+        "video_token": "<|VIDEO|>",
+        "vision_bos_token": "<|vision_bos|>",
+        "vision_eos_token": "<|vision_eos|>",
+        "audio_bos_token": "<|audio_bos|>",
+        "audio_eos_token": "<|audio_eos|>",
+    }
+    template = TEMPLATE.replace("IMAGE", "<|vision_bos|><|IMAGE|><|vision_eos|>").replace(
+        "{% else %}{{ c['text'] }}",
+        "{% elif c['type'] == 'audio' %}<|audio_bos|><|AUDIO|><|audio_eos|>{% else %}{{ c['text'] }}",
+    )
+    words = tokenizer(template, *named.values(), extra_special_tokens=named)
+    eyes = Qwen2VLImageProcessorPil(size={"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 12})
+    ears = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=2)
+    processor = without_videos(transformers.Qwen2_5OmniProcessor, hears=True)(eyes, ears, words)
+    vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 32}
+    audio = {"d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 48}
+    rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
+    number = {n: words.convert_tokens_to_ids(t) for n, t in named.items()}
+    config = transformers.Qwen2_5OmniThinkerConfig(
+        text_config={**TEXT, "rope_parameters": rope},
+        vision_config={**vision, "fullatt_block_indexes": [1], "window_size": 56},
+        # a window of 0.4 s
+        audio_config={**audio, "num_mel_bins": 8, "max_source_positions": 100, "n_window": 20, "output_dim": 32},
+        image_token_index=number["image_token"],
+        audio_token_index=number["audio_token"],
+        video_token_index=number["video_token"],
+        vision_start_token_id=number["vision_bos_token"],
+        vision_end_token_id=number["vision_eos_token"],
+        audio_start_token_id=number["audio_bos_token"],
+        audio_end_token_id=number["audio_eos_token"],
+    )
+    return transformers.Qwen2_5OmniThinkerForConditionalGeneration(config), processor
+
+
+KINDS = (idefics3, smolvlm_like, llava_onevision, internvl, qwen2_5_vl, qwen3_vl, gemma3, qwen2_5_omni)
 ARCHITECTURES = {f.__name__: f for f in KINDS}
 
 
 def save_tiny(architecture: str, folder: Path, seed=0) -> str:
     """A random model of the architecture with its processor in the folder, and its path."""
+    return save_small(ARCHITECTURES[architecture], folder, seed)
+
+
+def save_small(build, folder: Path, seed=0) -> str:
+    """What `build` makes, its weights larger than they start."""
     torch.manual_seed(seed)
-    module, processor = ARCHITECTURES[architecture]()
+    module, processor = build()
     with torch.no_grad():
         for name, p in module.named_parameters():
             if p.dim() > 1 and not p.any():  # Gemma 3's projector begins at zero

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.broken.study import DECLARED, STARTS
+from benchmarks.cells import fill_page, trial_note
 from benchmarks.paired import gains_over, of_values, verdicts
-from palaestra.markdown import fill_marks, table
-from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
+from palaestra.markdown import table
+from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, svg_text
+from tools.pages.figure import paper
 
 HERE = Path(__file__).parent
 PAGE, PICTURE = Path("docs/broken-tool.md"), Path("docs/broken-tool.svg")
@@ -135,14 +136,10 @@ def starts_table(results: Mapping[str, Any]) -> str:
 
 
 def conclusions(results: Mapping[str, Any]) -> str:
-    lines, seeds = list[str](), len(DECLARED["seeds"])
+    seeds = len(DECLARED["seeds"])
     whole = len(ARMS) * len(DECLARED["conditions"]) * seeds
     run = sum(len(column(results, a, c, "calls")) for a in ARMS for c in DECLARED["conditions"])
-    if run < whole:
-        lines.append(
-            f"- **Not complete: {run} of {whole} declared cells are run.** While one is missing all "
-            "differences are a trial, and nothing is decided."
-        )
+    lines = trial_note(run, whole)
     calls, right = fewer_calls(results), over_never(results)
     for says, gains, said in (
         (
@@ -176,9 +173,7 @@ def picture(results: Mapping[str, Any]) -> str:
     """Calls an answer by step: a panel an arm, the intact tool in one colour, the broken in another."""
     width, height, left, top, wide, high = 680, 400, 46, 46, 270, 110
     parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' "
-        f"height='{height}' font-family='DejaVu Sans, Verdana, sans-serif' font-size='11'>",
-        f"<rect width='{width}' height='{height}' fill='{PAPER}'/>",
+        *paper(height, width),
         svg_text(left, 18, "calls an answer by step of training", INK),
         svg_text(330, 18, "intact", PALETTE[0], weight="bold"),
         svg_text(390, 18, "broken from the dashed line on", PALETTE[1], weight="bold"),
@@ -218,9 +213,7 @@ def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    results = json.loads((HERE / "results.json").read_text())
-    PAGE.write_text(fill_marks(PAGE.read_text(), made_parts(results)))
-    PICTURE.write_text(picture(results))
+    fill_page(HERE, PAGE, made_parts, PICTURE, picture)
 
 
 if __name__ == "__main__":

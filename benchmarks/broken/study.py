@@ -9,7 +9,6 @@ for eight steps, and then stays intact or fails in every call. Cells that the fi
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import tempfile
@@ -22,12 +21,13 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
+from benchmarks.cells import CellFile, parser_of
 from palaestra.recipes.agents import tool_star, torl, zerotir
 from palaestra.run.benches import bench_by_name
-from palaestra.store.checkpoint import write_atomic
 
 HERE = Path(__file__).parent
 DECLARED: dict[str, Any] = json.loads((HERE / "declared.json").read_text())
+FILE = CellFile(("starts", "cells"))
 TASK: str = DECLARED["task"]
 TOOL = f"{HERE / 'sums.py'}:add"
 SHARES = {"intact": 0.0, "broken": 1.0}  # of the calls that fail
@@ -154,11 +154,6 @@ def baselines(model: str, form: str, seed: int) -> dict[str, Any]:
     return made
 
 
-def read(file: Path) -> dict[str, Any]:
-    """The cells so far."""
-    return json.loads(file.read_text()) if file.is_file() else {"starts": {}, "cells": {}}
-
-
 def cells_of(seed: int) -> list[tuple[str, str, str]]:
     """Name, arm and condition of each cell of a seed."""
     return [
@@ -168,29 +163,23 @@ def cells_of(seed: int) -> list[tuple[str, str, str]]:
 
 
 def run_seed(file: Path, seed: int) -> None:
-    missing = [c for c in cells_of(seed) if c[0] not in read(file)["cells"]]
+    missing = [c for c in cells_of(seed) if not FILE.has(file, c[0])]
     models = dict[str, str]()
     with tempfile.TemporaryDirectory() as name:
         for at, arm, condition in missing:
             form = STARTS[arm]
             if form not in models:
                 models[form] = start(Path(name), form, seed)
-                results = read(file)
-                results["starts"][f"{form}/{seed}"] = baselines(models[form], form, seed)
-                write_atomic(file, json.dumps(results, indent=1) + "\n")
-                print(form, seed, results["starts"][f"{form}/{seed}"], flush=True)
+                facts = baselines(models[form], form, seed)
+                FILE.keep(file, starts=(f"{form}/{seed}", facts))
+                print(form, seed, facts, flush=True)
             cell = run_cell(Path(name), models[form], arm, condition, seed)
-            results = read(file)
-            results["cells"][at] = cell
-            write_atomic(file, json.dumps(results, indent=1) + "\n")
+            FILE.keep(file, cells=(at, cell))
             print(at, cell, flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
-    given = parser.parse_args()
+    given = parser_of(__doc__, DECLARED["seeds"]).parse_args()
     for seed in given.seeds:
         run_seed(given.out, seed)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cells import fill_page
 from benchmarks.checkups.study import ARMS, CONTROL, DECLARED
 from benchmarks.paired import of_values, verdicts, written
-from palaestra.markdown import fill_marks, table
+from palaestra.markdown import table
 from palaestra.stats import mean_interval
 from palaestra.view.drawing import PALETTE, drawing_style, save
 
@@ -147,9 +147,7 @@ def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    results = json.loads((HERE / "results.json").read_text())
-    PAGE.write_text(fill_marks(PAGE.read_text(), made_parts(results)))
-    draw(results)
+    draw(fill_page(HERE, PAGE, made_parts))
 
 
 if __name__ == "__main__":

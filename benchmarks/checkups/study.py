@@ -10,7 +10,6 @@ that the file has are not run again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -20,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import palaestra as pl
+from benchmarks.cells import CellFile, parser_of
 from palaestra.api.studying import check_up, read_report
 from palaestra.claims.starts import imitation
 from palaestra.run import built_in
 from palaestra.settings.fields import Settings
-from palaestra.store.checkpoint import write_atomic
 
 DECLARED: dict[str, Any] = json.loads((Path(__file__).parent / "declared.json").read_text())
 ARMS: tuple[str, ...] = tuple(DECLARED["arms"])
+FILE = CellFile()
 CONTROL = "untrained"  # the start beside itself: every change is 0
 
 
@@ -74,11 +74,6 @@ def numbers_of(place: Path) -> dict[str, Any]:
     return {k: None if x is None else round(float(x), 5) for k, x in means.items()}
 
 
-def read(file: Path) -> dict[str, Any]:
-    """The cells so far."""
-    return json.loads(file.read_text()) if file.is_file() else {"cells": {}}
-
-
 def run_cell(folder: Path, arm: str, seed: int, teacher: str) -> dict[str, Any]:
     began = time.process_time()
     model = (
@@ -92,7 +87,7 @@ def run_cell(folder: Path, arm: str, seed: int, teacher: str) -> dict[str, Any]:
 
 def run_block(file: Path, seed: int, arms: tuple[str, ...]) -> None:
     """A seed: the teacher, and the arms that are missing."""
-    missing = [a for a in arms if f"{a}/{seed}" not in read(file)["cells"]]
+    missing = [a for a in arms if not FILE.has(file, f"{a}/{seed}")]
     if not missing:
         return
     with tempfile.TemporaryDirectory() as place:
@@ -102,18 +97,12 @@ def run_block(file: Path, seed: int, arms: tuple[str, ...]) -> None:
             teacher = train(Path(place) / "teacher", taught, seed)
         for arm in missing:
             made = run_cell(Path(place), arm, seed, teacher)
-            results = read(file)
-            results["cells"][f"{arm}/{seed}"] = made
-            write_atomic(file, json.dumps(results, indent=1) + "\n")
+            FILE.keep(file, cells=(f"{arm}/{seed}", made))
             print(f"{arm}/{seed}", made["seconds"], made["math-beyond"], flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
-    parser.add_argument("--arms", nargs="+", default=[*ARMS, CONTROL])
-    given = parser.parse_args()
+    given = parser_of(__doc__, DECLARED["seeds"], arms=[*ARMS, CONTROL]).parse_args()
     for seed in given.seeds:
         arms = [a for a in given.arms if a != CONTROL or seed in DECLARED["control seeds"]]
         run_block(given.out, seed, tuple(arms))

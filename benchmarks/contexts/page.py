@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.cells import fill_page, trial_note
 from benchmarks.contexts.study import CONTEXTS, DECLARED
 from benchmarks.paired import gains_over, of_values, verdicts
-from palaestra.markdown import fill_marks, table
-from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
+from palaestra.markdown import table
+from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, svg_text
+from tools.pages.figure import paper
 
 HERE = Path(__file__).parent
 PAGE, PICTURE = Path("docs/contexts.md"), Path("docs/contexts.svg")
@@ -64,12 +65,7 @@ def arms_table(results: Mapping[str, Any]) -> str:
 def conclusions(results: Mapping[str, Any]) -> str:
     whole = len(ARMS) * len(DECLARED["seeds"])
     run = sum(len(column(results, arm, "right")) for arm in ARMS)
-    lines = list[str]()
-    if run < whole:
-        lines.append(
-            f"- **Not complete: {run} of {whole} declared cells are run.** While one is missing all "
-            "differences are a trial, and nothing is decided."
-        )
+    lines = trial_note(run, whole)
     for says, gains in ((BASE, over_base(results)), ("the start", over_start(results))):
         said = judged(gains)
         told = [f"{a} {np.mean(x):+.3f} ({said[a]})" for a, x in gains.items() if x]
@@ -83,9 +79,7 @@ def picture(results: Mapping[str, Any]) -> str:
     height = top + row * len(CONTEXTS) + 40
     x = lambda v: left + wide * v
     parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' "
-        f"height='{height}' font-family='DejaVu Sans, Verdana, sans-serif' font-size='11'>",
-        f"<rect width='{width}' height='{height}' fill='{PAPER}'/>",
+        *paper(height, width),
         svg_text(left, 18, "share of right greedy answers: start", INK),
         svg_text(left + 230, 18, "trained", PALETTE[0], weight="bold"),
     ]
@@ -108,9 +102,7 @@ def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    results = json.loads((HERE / "results.json").read_text())
-    PAGE.write_text(fill_marks(PAGE.read_text(), made_parts(results)))
-    PICTURE.write_text(picture(results))
+    fill_page(HERE, PAGE, made_parts, PICTURE, picture)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m benchmarks.contexts.study --out benchmarks/contexts/results.json
 
-A small model answers questions over a wiki by searching: two searches in training, three when held out. A context of
+A small model answers questions over a wiki by one to three searches. A context of
 `limit` tokens holds one result. Each arm begins with the same start, shown episodes with summaries and without them, and
 learns by the same loss until its sampled tokens, summaries among them, are used up. What differs is what becomes of an episode
 that outgrows the limit. Cells that the file has are not run again.
@@ -10,7 +10,6 @@ that outgrows the limit. Cells that the file has are not run again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -21,11 +20,12 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
+from benchmarks.cells import CellFile, parser_of
 from palaestra.recipes.agents.supo import ShowSummaries, build
-from palaestra.store.checkpoint import write_atomic
 
 HERE = Path(__file__).parent
 DECLARED: dict[str, Any] = json.loads((HERE / "declared.json").read_text())
+FILE = CellFile()
 WORDS: Mapping[str, Any] = {"instruction": "note?", "lead_in": "note:"}
 SHARED: Mapping[str, Any] = {"rollouts": "none", "checkpoint_every": 10**6, "quiet": True}
 # the limit of a context, None = what the model has room for, and the summaries beyond it
@@ -104,30 +104,20 @@ def run_cell(folder: Path, model: str, arm: str, seed: int) -> dict[str, Any]:
     }
 
 
-def read(file: Path) -> dict[str, Any]:
-    """The cells so far."""
-    return json.loads(file.read_text()) if file.is_file() else {"cells": {}}
-
-
 def run_seed(file: Path, seed: int) -> None:
-    missing = [a for a in DECLARED["arms"] if f"{a}/{seed}" not in read(file)["cells"]]
+    missing = [a for a in DECLARED["arms"] if not FILE.has(file, f"{a}/{seed}")]
     if not missing:
         return
     with tempfile.TemporaryDirectory() as name:
         model = start(Path(name), seed)
         for arm in missing:
             cell = run_cell(Path(name), model, arm, seed)
-            results = read(file)
-            results["cells"][f"{arm}/{seed}"] = cell
-            write_atomic(file, json.dumps(results, indent=1) + "\n")
+            FILE.keep(file, cells=(f"{arm}/{seed}", cell))
             print(arm, seed, cell, flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
-    given = parser.parse_args()
+    given = parser_of(__doc__, DECLARED["seeds"]).parse_args()
     for seed in given.seeds:
         run_seed(given.out, seed)
 

@@ -14,7 +14,6 @@ one grid on a seed that is not reported. Cells that the file has are not run aga
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import tempfile
@@ -29,14 +28,15 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
+from benchmarks.cells import CellFile, parser_of
 from palaestra.engines.own import OwnEngine
 from palaestra.models.load import load
 from palaestra.run import built_in
-from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.procedural import final_answer
 from palaestra.types import Message, Sampling
 
 DECLARED: dict[str, Any] = json.loads((Path(__file__).parent / "declared.json").read_text())
+FILE = CellFile(("starts", "tuning", "cells"))
 LENGTHS: Mapping[str, int] = DECLARED["lengths"]  # numbers in a chain
 MODULO = 9
 PROMPTS, SAMPLES, HELD_OUT = 480, 4, 192  # from which pairs are made; held-out problems
@@ -271,11 +271,6 @@ class Block:
         return {**made, "rate": rate, "seconds": round(time.process_time() - began, 1)}
 
 
-def read(file: Path) -> dict[str, Any]:
-    """The cells so far."""
-    return json.loads(file.read_text()) if file.is_file() else {"starts": {}, "tuning": {}, "cells": {}}  # fmt: skip
-
-
 def best_rates(results: Mapping[str, Any]) -> dict[str, float]:
     """Of each loss the rate with the best greedy answers, the mean over lengths of the tuning seed; of equal ones the
     smaller.
@@ -307,7 +302,7 @@ def cells_of(
 
 def run_block(file: Path, length: str, seed: int, model: str, tuning: bool) -> None:
     place = "tuning" if tuning else "cells"
-    results = read(file)
+    results = FILE.read(file)
     rates = best_rates(results)
     missing = [c for c in cells_of(seed, length, tuning, rates) if c[0] not in results[place]]
     if not missing:
@@ -317,18 +312,13 @@ def run_block(file: Path, length: str, seed: int, model: str, tuning: bool) -> N
         print(length, seed, block.facts, flush=True)
         for name, arm, flips, rate in missing:
             made = block.run(arm, flips, rate)
-            results = read(file)
-            results["starts"][f"{length}/{seed}"] = block.facts
-            results[place][name] = made
-            write_atomic(file, json.dumps(results, indent=1) + "\n")
+            FILE.keep(file, starts=(f"{length}/{seed}", block.facts), **{place: (name, made)})
             print(name, made, flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = parser_of(__doc__, DECLARED["seeds"])
     parser.add_argument("--model", default="tiny", choices=list(DECLARED["start steps"]))
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
     given = parser.parse_args()
     for length in LENGTHS:
         run_block(given.out, length, DECLARED["tuning seed"], given.model, tuning=True)

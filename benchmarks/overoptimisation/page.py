@@ -4,7 +4,6 @@ python -m benchmarks.overoptimisation.page
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cells import fill_page
 from benchmarks.curves import Point, panels_svg
 from benchmarks.overoptimisation.study import DECLARED, WAYS, closed_form
 from benchmarks.paired import gains_over, of_values, summed_up, verdicts
-from palaestra.markdown import fill_marks, table
+from palaestra.markdown import table
 from palaestra.stats import mean_interval
 
 HERE = Path(__file__).parent
@@ -213,9 +213,7 @@ def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    results = json.loads((HERE / "results.json").read_text())
-    PAGE.write_text(fill_marks(PAGE.read_text(), made_parts(results)))
-    PICTURE.write_text(picture(results))
+    fill_page(HERE, PAGE, made_parts, PICTURE, picture)
 
 
 if __name__ == "__main__":

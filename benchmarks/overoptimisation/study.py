@@ -12,7 +12,6 @@ the KL to the start in nats an answer, the proxy's mean score, and the gold rewa
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
+from benchmarks.cells import CellFile, parser_of
 from benchmarks.losses.study import flipped
 from benchmarks.searches.study import pairs_of, reward_model, unlike
 from palaestra.engines.own import OwnEngine
@@ -32,13 +32,13 @@ from palaestra.models.load import load
 from palaestra.models.score import score_pairs
 from palaestra.rewards.learned import RewardModel
 from palaestra.run import built_in
-from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.spec import parse_spec
 from palaestra.types import Completion, Message, Sampling
 
 DECLARED: dict[str, Any] = json.loads((Path(__file__).parent / "declared.json").read_text())
 Ids = tuple[int, ...]
 LEARNED = ("dpo", "ppo")
+FILE = CellFile(("starts", "cells"))
 WAYS = ("best of n", *LEARNED)
 
 
@@ -225,12 +225,8 @@ class Block:
         return points
 
 
-def read(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text()) if file.is_file() else {"starts": {}, "cells": {}}
-
-
 def run_seed(file: Path, seed: int, ways: Sequence[str] = WAYS) -> None:
-    missing = [way for way in ways if f"{way}/{seed}" not in read(file)["cells"]]
+    missing = [way for way in ways if not FILE.has(file, f"{way}/{seed}")]
     if not missing:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -240,18 +236,14 @@ def run_seed(file: Path, seed: int, ways: Sequence[str] = WAYS) -> None:
         for way in missing:
             began = time.process_time()
             points = [{k: round(x, 4) for k, x in p.items()} for p in block.run(way)]
-            results = read(file)
-            results["starts"][f"{seed}"] = facts
             took = round(time.process_time() - began, 1)
-            results["cells"][f"{way}/{seed}"] = {"points": points, "seconds": took}
-            write_atomic(file, json.dumps(results, indent=1) + "\n")
+            cell = {"points": points, "seconds": took}
+            FILE.keep(file, starts=(f"{seed}", facts), cells=(f"{way}/{seed}", cell))
             print(seed, facts, way, points, took, flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
+    parser = parser_of(__doc__, DECLARED["seeds"])
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     given = parser.parse_args()
     for seed in given.seeds:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quality.cell import DECLARED
-from benchmarks.quality.study import RESULTS, SYSTEMS, chosen, missing, name_of, read, seconds
+from benchmarks.quality.study import FILE, RESULTS, SYSTEMS, chosen, missing, name_of, seconds
 from palaestra.markdown import fill_marks, table
 from palaestra.stats import Interval, mean_interval
 
@@ -122,7 +122,7 @@ def whole(results: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    PAGE.write_text(fill_marks(PAGE.read_text(), {"quality": whole(read(RESULTS))}))
+    PAGE.write_text(fill_marks(PAGE.read_text(), {"quality": whole(FILE.read(RESULTS))}))
 
 
 if __name__ == "__main__":

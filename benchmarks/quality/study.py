@@ -20,11 +20,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cells import CellFile
 from benchmarks.quality.cell import DECLARED
 from benchmarks.turns import environment
 from palaestra.run.machine import describe_machine
-from palaestra.store.checkpoint import write_atomic
 
+FILE = CellFile(indent=None)
 SYSTEMS = ("palaestra", "trl")
 RESULTS = Path(__file__).parent / "results.json"
 
@@ -76,17 +77,13 @@ def run(python: str, task: str, system: str, setting: int, seed: int) -> dict[st
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def read(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text()) if file.is_file() else {"cells": {}}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--tasks", nargs="+", default=list(DECLARED["tasks"]))
     parser.add_argument("--peer-python", default=sys.executable, help="where TRL is installed")
     given = parser.parse_args()
-    results = read(given.out)
+    results = FILE.read(given.out)
     python = {"palaestra": sys.executable, "trl": os.path.expanduser(given.peer_python)}
     results["machine"] = describe_machine("cpu")
     results["trl"] = subprocess.run(
@@ -98,7 +95,7 @@ def main() -> None:
         if name in results["cells"]:
             continue
         made = results["cells"][name] = run(python[system], task, system, setting, seed)
-        write_atomic(given.out, json.dumps(results) + "\n")
+        FILE.write(given.out, results)
         print(name, made["reached"], made["steps"][-1], len(made["steps"]), flush=True)
 
 

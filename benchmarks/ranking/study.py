@@ -11,7 +11,6 @@ command may be stopped and repeated. `declared.json` beside this file has what w
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import tempfile
@@ -26,11 +25,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import palaestra as pl
+from benchmarks.cells import CellFile, parser_of
 from benchmarks.ranking.collections import K
 from palaestra.store.checkpoint import write_atomic
 from palaestra.verifiers.ranking import ndcg, reciprocal_rank
 
 DECLARED: dict[str, Any] = json.loads((Path(__file__).parent / "declared.json").read_text())
+FILE = CellFile(indent=None, separators=(",", ":"))
 CALLS, BATCH = DECLARED["calls"], DECLARED["batch"]
 SHOWN, LEARNED = DECLARED["rates"]["imitation"], DECLARED["rates"]["rl"]
 HALF = CALLS // BATCH // 2  # steps of half the calls
@@ -312,30 +313,23 @@ def run_cell(collection: Mapping[str, Any], arm: str, seed: int) -> dict[str, An
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    names = {"arms": list(ARMS), "collections": ["graded", "known-item"]}
+    parser = parser_of(__doc__, DECLARED["seeds"], **names)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
-    parser.add_argument("--arms", nargs="+", default=list(ARMS))
-    parser.add_argument("--collections", nargs="+", default=["graded", "known-item"])
     given = parser.parse_args()
     for seed in given.seeds:
         for name in given.collections:
             text = (given.folder / f"{name}.json").read_text()
             for arm in given.arms:
-                results = (
-                    json.loads(given.out.read_text()) if given.out.is_file() else {"cells": {}}
-                )
                 at = f"{name}/{arm}/{seed if arm != 'bm25' else 0}"
-                if at in results["cells"]:
+                if FILE.has(given.out, at):
                     continue
                 made = run_cell(json.loads(text), arm, seed)
-                results["cells"][at] = made
-                results.setdefault("collections", {})[name] = {
+                rows = {
                     "digest": hashlib.sha256(text.encode()).hexdigest()[:12],
                     **{k: len(json.loads(text)[k]) for k in ("docs", "train", "test")},
                 }
-                write_atomic(given.out, json.dumps(results, separators=(",", ":")) + "\n")
+                FILE.keep(given.out, cells=(at, made), collections=(name, rows))
                 mean = {k: round(float(np.mean(made[k])), 3) for k in ("ndcg", "rr")}
                 blind = (
                     round(float(np.mean(made["shifted"]["ndcg"])), 3) if "shifted" in made else ""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cells import fill_page
 from benchmarks.curves import Point, panels_svg
 from benchmarks.paired import gains_over, of_values, summed_up, verdicts
 from benchmarks.searches.study import DECLARED, ORACLE, SINGLE, STRATEGIES, TASKS
-from palaestra.markdown import fill_marks, table
+from palaestra.markdown import table
 from palaestra.stats import mean_interval
 
 HERE = Path(__file__).parent
@@ -144,9 +144,7 @@ def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    results = json.loads((HERE / "results.json").read_text())
-    PAGE.write_text(fill_marks(PAGE.read_text(), made_parts(results)))
-    PICTURE.write_text(picture(results))
+    fill_page(HERE, PAGE, made_parts, PICTURE, picture)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ are not run again. `declared.json` beside this file has what was settled before 
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -26,12 +25,13 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
+from benchmarks.cells import CellFile, parser_of
 from benchmarks.losses.study import answers
 from palaestra.run import built_in
-from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.spec import parse_spec
 
 DECLARED: dict[str, Any] = json.loads((Path(__file__).parent / "declared.json").read_text())
+FILE = CellFile(("blocks",))
 TASKS: Mapping[str, Mapping[str, Any]] = DECLARED["tasks"]
 TAUGHT = " taught"  # how models with a short imitation are called
 STRATEGIES = ("best-of-n", "majority", "weighted", "beam", "mcts", "multi-round")
@@ -111,11 +111,13 @@ def pairs_of(
 
 
 def beginnings(pairs: Sequence[Mapping[str, str]], rng: np.random.Generator) -> list[dict[str, str]]:  # fmt: skip
-    """The first lines of both answers of each pair, equally many, where they differ."""
+    """The first lines of both answers of each pair, equally many, where they differ and neither is empty."""
     made = list[dict[str, str]]()
     for pair in pairs:
         a, b = (pair[side].splitlines() for side in ("chosen", "rejected"))
-        able = [k for k in range(1, min(len(a), len(b))) if a[:k] != b[:k]]
+        able = [
+            k for k in range(1, min(len(a), len(b))) if a[:k] != b[:k] and "".join(a[:k]).strip() and "".join(b[:k]).strip()
+        ]  # fmt: skip
         if able:
             k = able[int(rng.integers(len(able)))]
             made.append({**pair, "chosen": "\n".join(a[:k]), "rejected": "\n".join(b[:k])})
@@ -203,26 +205,16 @@ def spent_by(folder: Path) -> list[float]:
     return [round(min(shares), 4), round(max(shares), 4)]
 
 
-def read(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text()) if file.is_file() else {"blocks": {}}
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--models", nargs="+", default=DECLARED["models"])
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
-    given = parser.parse_args()
+    names = {"models": DECLARED["models"], "tasks": list(TASKS)}
+    given = parser_of(__doc__, DECLARED["seeds"], **names).parse_args()
     for model, task, seed in product(given.models, given.tasks, given.seeds):
         at = f"{task}/{model}/{seed}"
-        if at in read(given.out)["blocks"]:
+        if FILE.has(given.out, at, "blocks"):
             continue
         with tempfile.TemporaryDirectory() as folder:
             made = run_block(Path(folder), task, model, seed)
-        results = read(given.out)
-        results["blocks"][at] = made
-        write_atomic(given.out, json.dumps(results, indent=1) + "\n")
+        FILE.keep(given.out, blocks=(at, made))
         print(at, {k: c["accuracy"] for k, c in made["strategies"].items()}, made, flush=True)
 
 

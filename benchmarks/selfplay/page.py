@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cells import fill_page
 from benchmarks.paired import gains_over, of_values, summed_up, verdicts
 from benchmarks.selfplay.study import ARMS, DECLARED
-from palaestra.markdown import fill_marks, table
+from palaestra.markdown import table
 
 HERE = Path(__file__).parent
 PAGE = Path("docs/selfplay.md")
@@ -155,8 +155,7 @@ def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    results = json.loads((HERE / "results.json").read_text())
-    PAGE.write_text(fill_marks(PAGE.read_text(), made_parts(results)))
+    fill_page(HERE, PAGE, made_parts)
 
 
 if __name__ == "__main__":

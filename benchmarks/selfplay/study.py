@@ -10,7 +10,6 @@ training and every few steps. Cells that the file has are not run again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -22,14 +21,15 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
+from benchmarks.cells import CellFile, parser_of
 from benchmarks.selfplay import games
 from palaestra.claims.games.spiral import play_at_random
 from palaestra.claims.starts import imitation
 from palaestra.recipes.games.spiral import build
 from palaestra.run.exploitability import policy_table
-from palaestra.store.checkpoint import write_atomic
 
 DECLARED: dict[str, Any] = json.loads((Path(__file__).parent / "declared.json").read_text())
+FILE = CellFile(("references", "cells"))
 LONGEST = 4  # tokens of a reply; a legal one has two
 READ: list[dict[str, dict[int, float]]] = []  # policies of the run in progress, in order
 ILLEGAL: list[float] = []  # and the mean share of replies that are no legal move
@@ -157,39 +157,21 @@ def reference(game: str) -> dict[str, dict[str, float]]:
     }
 
 
-def read(file: Path) -> dict[str, Any]:
-    """The cells so far."""
-    return json.loads(file.read_text()) if file.is_file() else {"references": {}, "cells": {}}
-
-
-def write(file: Path, results: Mapping[str, Any]) -> None:
-    write_atomic(file, json.dumps(results, indent=1) + "\n")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
-    parser.add_argument("--games", nargs="+", default=list(games.WORLDS))
-    parser.add_argument("--arms", nargs="+", default=list(ARMS))
-    given = parser.parse_args()
+    names = {"games": list(games.WORLDS), "arms": ARMS}
+    given = parser_of(__doc__, DECLARED["seeds"], **names).parse_args()
     for game in given.games:
-        results = read(given.out)
-        if game not in results["references"]:
-            results["references"][game] = reference(game)
-            write(given.out, results)
+        if not FILE.has(given.out, game, "references"):
+            FILE.keep(given.out, references=(game, reference(game)))
     for seed, game in product(given.seeds, given.games):
-        cells = read(given.out)["cells"]
-        missing = [arm for arm in given.arms if f"{game}/{arm}/{seed}" not in cells]
+        missing = [a for a in given.arms if not FILE.has(given.out, f"{game}/{a}/{seed}")]
         if not missing:
             continue
         with tempfile.TemporaryDirectory() as place:
             model = start(Path(place), game, seed)
             for arm in missing:
                 made = run_cell(Path(place), model, game, arm, seed)
-                results = read(given.out)
-                results["cells"][f"{game}/{arm}/{seed}"] = made
-                write(given.out, results)
+                FILE.keep(given.out, cells=(f"{game}/{arm}/{seed}", made))
                 print(f"{game}/{arm}/{seed}", made, flush=True)
 
 

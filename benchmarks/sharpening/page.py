@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.cells import fill_page
 from benchmarks.paired import gains_over, of_values, verdicts, written
 from benchmarks.sharpening.study import ARMS, DECLARED, TASKS
-from palaestra.markdown import fill_marks, table
+from palaestra.markdown import table
 from palaestra.stats import mean_interval, pass_at_k
 from palaestra.view.drawing import DASHES, MARKERS, PALETTE, drawing_style, save
 
@@ -139,7 +139,7 @@ def draw(results: Mapping[str, Any]) -> None:
 
     ks = [1 << i for i in range(N.bit_length()) if 1 << i <= N]
     with drawing_style():
-        figure = Figure(figsize=(8.4, 3.2), layout="constrained")
+        figure = Figure(figsize=(10.4, 3.2), layout="constrained")
         panels: Any = figure.subplots(1, len(TASKS), sharey=True)
         for axes, task in zip(panels, TASKS, strict=True):
             begun = [x for at, x in starts(results).items() if at[0] == task]
@@ -153,10 +153,12 @@ def draw(results: Mapping[str, Any]) -> None:
                         linestyle=DASHES[i // len(PALETTE) % len(DASHES)], markersize=3.5,
                     )  # fmt: skip
             axes.set_xscale("log", base=2)
+            axes.set_xticks(ks[::2], [f"{k}" for k in ks[::2]])
+            axes.minorticks_off()
             axes.set_title(task, fontsize=9)
             axes.set_xlabel("answers")
         panels[0].set_ylabel("problems solved")
-        panels[-1].legend(frameon=False, fontsize=7)
+        panels[-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         save(figure, PICTURE)
 
 
@@ -169,9 +171,7 @@ def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    results = json.loads((HERE / "results.json").read_text())
-    PAGE.write_text(fill_marks(PAGE.read_text(), made_parts(results)))
-    draw(results)
+    draw(fill_page(HERE, PAGE, made_parts))
 
 
 if __name__ == "__main__":

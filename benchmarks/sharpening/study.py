@@ -11,19 +11,17 @@ the file has are not run again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
-from collections.abc import Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import palaestra as pl
+from benchmarks.cells import CellFile, parser_of
 from palaestra.run import built_in
-from palaestra.store.checkpoint import write_atomic
 
 DECLARED: dict[str, Any] = json.loads((Path(__file__).parent / "declared.json").read_text())
 TASKS = {
@@ -31,6 +29,7 @@ TASKS = {
     "count": partial(pl.toys.Count),
     "rec": partial(pl.toys.Rec),
 }
+FILE = CellFile(("starts", "cells"), indent=None)
 ARMS: tuple[str, ...] = tuple(DECLARED["recipes"])
 
 
@@ -89,51 +88,34 @@ def recipe_of(arm: str) -> Any:
     return pl.override(made, "collect.links.0.n", DECLARED["samples"])
 
 
-def read(file: Path) -> dict[str, Any]:
-    """The cells so far."""
-    return json.loads(file.read_text()) if file.is_file() else {"starts": {}, "cells": {}}
-
-
-def write(file: Path, results: Mapping[str, Any]) -> None:
-    write_atomic(file, json.dumps(results) + "\n")
-
-
 def run_block(file: Path, task: str, seed: int, arms: tuple[str, ...]) -> None:
     """A seed of a task: its start, and the arms that are missing."""
-    results = read(file)
-    missing = [arm for arm in arms if f"{task}/{arm}/{seed}" not in results["cells"]]
+    missing = [arm for arm in arms if not FILE.has(file, f"{task}/{arm}/{seed}")]
     if not missing:
         return
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         model = DECLARED["start"]
-        if f"{task}/{seed}" not in results["starts"]:
+        if not FILE.has(file, f"{task}/{seed}", "starts"):
             facts = count_right(folder / "start-answers", model, task, seed, ("again", "first"))
             cold = count_right(folder / "cold", model, task, seed, ("again",), DECLARED["cold"])
-            results["starts"][f"{task}/{seed}"] = {**facts, "cold": cold["again"]}
-            write(file, results)
+            FILE.keep(file, starts=(f"{task}/{seed}", {**facts, "cold": cold["again"]}))
         for arm in missing:
             began = time.process_time()
             end, summary = train(folder / arm, recipe_of(arm), model, task, seed)
             made = count_right(folder / f"{arm}-answers", end, task, seed, ("again",))
-            results = read(file)
-            results["cells"][f"{task}/{arm}/{seed}"] = {
+            cell = {
                 "again": made["again"],
                 "tokens": summary.get("sampled_tokens"),
                 "seconds": round(time.process_time() - began, 1),
             }
-            write(file, results)
+            FILE.keep(file, cells=(f"{task}/{arm}/{seed}", cell))
             share = sum(made["again"]) / (len(made["again"]) * DECLARED["answers"])
             print(f"{task}/{arm}/{seed}", f"{share:.3f}", f"{time.process_time() - began:.1f} s", flush=True)  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS))
-    parser.add_argument("--arms", nargs="+", default=list(ARMS))
-    given = parser.parse_args()
+    given = parser_of(__doc__, DECLARED["seeds"], tasks=list(TASKS), arms=ARMS).parse_args()
     for seed, task in product(given.seeds, given.tasks):
         run_block(given.out, task, seed, tuple(given.arms))
 

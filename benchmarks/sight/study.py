@@ -12,7 +12,6 @@ without it, and with that of another scene. Cells that the file has are not run 
 
 from __future__ import annotations
 
-import argparse
 import base64
 import io
 import json
@@ -27,10 +26,11 @@ import numpy as np
 from PIL import Image
 
 import palaestra as pl
-from palaestra.store.checkpoint import write_atomic
+from benchmarks.cells import CellFile, parser_of
 from palaestra.tasks.media import ControlledDraw, MediaControl
 
 DECLARED: dict[str, Any] = json.loads((Path(__file__).parent / "declared.json").read_text())
+FILE = CellFile()
 MODEL, SIDE, HELD_OUT, ANSWER = "tiny-agent", 32, 128, 8
 COLOURS = {
     "red": (230, 50, 40),
@@ -151,29 +151,17 @@ def run_cell(folder: Path, model: str, arm: str, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
-    parser.add_argument("--arms", nargs="+", default=list(ARMS))
-    given = parser.parse_args()
+    given = parser_of(__doc__, DECLARED["seeds"], arms=ARMS).parse_args()
     for seed, (name, steps) in product(given.seeds, DECLARED["starts"].items()):
-        cells = read(given.out)["cells"]
-        missing = [arm for arm in given.arms if f"{name}/{arm}/{seed}" not in cells]
+        missing = [a for a in given.arms if not FILE.has(given.out, f"{name}/{a}/{seed}")]
         if not missing:
             continue
         with tempfile.TemporaryDirectory() as place:
             model = start(Path(place), seed, steps)
             for arm in missing:
                 made = run_cell(Path(place), model, arm, seed)
-                results = read(given.out)
-                results["cells"][f"{name}/{arm}/{seed}"] = made
-                write_atomic(given.out, json.dumps(results, indent=1) + "\n")
+                FILE.keep(given.out, cells=(f"{name}/{arm}/{seed}", made))
                 print(f"{name}/{arm}/{seed}", made, flush=True)
-
-
-def read(file: Path) -> dict[str, Any]:
-    """The cells so far."""
-    return json.loads(file.read_text()) if file.is_file() else {"cells": {}}
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from palaestra.studies.report import StudyReport, StudyTable
 from palaestra.studies.statements import plain_statements
 from palaestra.studies.training import PROBLEM, run_of
 from palaestra.suggest import suggestion_or_all
+from palaestra.tasks.files import first_tasks
 
 FAMILY, ALL = "analysis", "all"
 EMBEDDED = {"problems": 64, "samples": 16, "best_of": 2}  # of a check-up that names nothing
@@ -124,6 +126,7 @@ def check_up(settings: Settings, out: Path, *, talk: bool = True) -> dict[str, P
         settings.set.get("base") or settings.model != Settings.model or named_problem(settings)
     ):
         settings = train_embedded(settings, out, talk=talk)
+    check_answers(settings)
     folders: dict[str, Path] = {}
     for name in wanted:
         own = {k: x for k, x in settings.set.items() if k in takes[name]}
@@ -134,6 +137,29 @@ def check_up(settings: Settings, out: Path, *, talk: bool = True) -> dict[str, P
         out, summarise({n: read_report(f) for n, f in folders.items()}, settings, out, folders)
     )
     return folders
+
+
+def check_answers(settings: Settings) -> None:
+    """Raises UserError before a model is loaded where nothing says which replies are right: rows without an
+    answer, such as pairs, and no reward.
+    """
+    asked = with_its_problem(settings)
+    if not asked.data or asked.reward or asked.env or asked.agent or asked.docs or asked.graph:
+        return
+    (first,) = first_tasks(asked.data, 1, asked.columns, asked.skip_bad)
+    if first.answer is not None:
+        return
+    data = shlex.quote(asked.data)
+    pairs = (
+        f", or, where the chosen reply is the right answer itself, --data {data} --columns chosen=answer"
+        if "chosen" in first.meta
+        else ""
+    )
+    raise UserError(
+        f"the rows of {asked.data} have no answer, and the check-up asks which replies are right; name "
+        "problems with answers (--data PROBLEMS.jsonl, or a built-in --task), or what judges a reply "
+        f"(--reward){pairs}"
+    )
 
 
 def named_problem(settings: Settings) -> bool:

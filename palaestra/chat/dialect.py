@@ -35,6 +35,7 @@ from palaestra.chat.reply import open_thought, outside_thoughts
 from palaestra.chat.template import REFUSALS, end_of_turn, missing_header, render, specials
 from palaestra.errors import UserError
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK, Picture, by_digest, pictures_in
+from palaestra.sounds import Sound
 from palaestra.types import HALF, Call, Malformed, Message, ToolSchema, value_class
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -81,10 +82,11 @@ class Piece:
 
 
 class PictureSpelling(Protocol):
-    """How a vision-language model's own processor and chat template write pictures."""
+    """How a model's own processor and chat template write pictures and sounds."""
 
-    mark: str
-    """What the template writes where a picture stands."""
+    def mark_of(self, picture: Picture) -> str:
+        """What the template writes where a picture or sound stands."""
+        ...
 
     def spell(self, picture: Picture) -> Sequence[str | tuple[int, ...]]:
         """What stands in the place of the mark: text, and between it ids of the picture's places."""
@@ -296,7 +298,8 @@ class Chat:
             parts += self._template_parts(template, pictures)
         if pictures:
             raise UserError(
-                f"the chat template of {self.name} leaves out a picture of its messages"
+                f"the chat template of {self.name} leaves out a "
+                f"{'sound' if isinstance(pictures[0], Sound) else 'picture'} of its messages"
             )
         header = str(parts[-1][0])
         if self.opening and header.endswith(self.opening):
@@ -309,12 +312,15 @@ class Chat:
         """
         if self.sight is None or not pictures:
             return [(text, None)]
-        before, *rest = text.split(self.sight.mark, len(pictures))
-        parts: Parts = [(before, None)]
-        for after in rest:
+        parts: Parts = []
+        while pictures:
+            before, mark, after = text.partition(self.sight.mark_of(pictures[0]))
+            if not mark:
+                break
+            parts.append((before, None))
             parts += [(x, None) for x in self.sight.spell(pictures.pop(0))]
-            parts.append((after, None))
-        return parts
+            text = after
+        return [*parts, (text, None)]
 
     def _content_parts(self, message: Message, text: str, owner: int) -> Parts:
         """A text of the content, where it has pictures that no template writes in pieces with these
@@ -362,7 +368,8 @@ class Chat:
             return slotted
         first, *rest = message.content.split(PICTURE_MARK)
         text = lambda x: [{"type": "text", "text": slot(x)}] if x.strip() else []
-        return text(first) + [part for x in rest for part in ({"type": "image"}, *text(x))]
+        each = zip(message.pictures, rest, strict=True)
+        return text(first) + [part for p, x in each for part in (_medium(p), *text(x))]
 
     def _role(self, role: str, content: Any, late: bool) -> tuple[str, Any]:
         """A role the template does not know speaks as the user."""
@@ -509,6 +516,14 @@ class Chat:
             return self._speaking(talk).startswith(seen)
         except REFUSALS:
             return False
+
+
+def _medium(picture: Picture) -> dict[str, str]:
+    """A part of a message for a picture or sound, as templates look for it: by its type, or by a key of
+    that name.
+    """
+    kind = "audio" if isinstance(picture, Sound) else "image"
+    return {"type": kind, kind: kind}
 
 
 def _joined(before: Any, between: str, after: Any) -> Any:

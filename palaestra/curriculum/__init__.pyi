@@ -44,6 +44,7 @@ from .pool import (
     Everything as Everything,
     Series as Series,
     is_mixed as is_mixed,
+    order_seed as order_seed,
 )
 from .prioritised import (
     Prioritised as Prioritised,

@@ -20,10 +20,15 @@ if TYPE_CHECKING:
     from palaestra.context import Context, Situation
 
 
+def order_seed(ctx: Situation) -> int:
+    """What seeds the order of training tasks that come to an end: `--data-seed`, else the run's seed."""
+    return ctx.seed if ctx.bench.data_seed is None else ctx.bench.data_seed
+
+
 @stage
 class Shuffled:
     """Every training task once an epoch in a fresh order; an endless source is read in its own
-    order, from where the bench says.
+    order, from where the bench says (`--data-seed`), whatever the run's seed is.
     """
 
     def __call__(self, ctx: Situation, key: Key, n: int, state: State) -> tuple[list[Task], State]:
@@ -33,7 +38,8 @@ class Shuffled:
             drawn_tasks = [tasks.task("train", i) for i in range(first, first + n)]
             return drawn_tasks, state | {"cursor": at + n}
         chosen = [(at + i) // tasks.size for i in range(n)]
-        order = {e: rng_of((ctx.seed, "epoch", e)).permutation(tasks.size) for e in set(chosen)}
+        seed = order_seed(ctx)
+        order = {e: rng_of((seed, "epoch", e)).permutation(tasks.size) for e in set(chosen)}
         drawn_tasks = [
             tasks.task("train", int(order[e][(at + i) % tasks.size])) for i, e in enumerate(chosen)
         ]

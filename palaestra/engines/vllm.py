@@ -313,6 +313,10 @@ class VllmEngine:
             self._moved = True  # whether or not they move: it has none
             self._child.ask_now({"sleep": True}, ASLEEP)
 
+    async def updated(self) -> None:
+        """Returns once the server has the model's present weights, and has passed its probe."""
+        await self._ready()
+
     async def _ready(self) -> Child:
         """The server with the model's present weights."""
         if self._child is None:
@@ -402,15 +406,20 @@ class VllmEngine:
 
     def _write(self, folder: Path, base: bool = False) -> None:
         """The model as it is, or its `base` without the adapters."""
-        with silence_transformers():
-            whole = without_adapters(self.model) if base else merge_adapters(self.model)
-            whole.save_pretrained(folder)
-            self.model.tokenizer.save_pretrained(folder)
+        write_merged(self.model, folder, base)
 
     def close(self) -> None:
         if self._child is not None:
             self._closing()
         self._child = self._scratch = None
+
+
+def write_merged(model: Model, folder: Path, base: bool = False) -> None:
+    """What vLLM reads: the model with its adapters merged, or its `base` without them."""
+    with silence_transformers():
+        whole = without_adapters(model) if base else merge_adapters(model)
+        whole.save_pretrained(folder)
+        model.tokenizer.save_pretrained(folder)
 
 
 def request_of(prompt: tuple[int, ...], sampling: Sampling, key: Key) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 
-from palaestra.context import Runnable
+from palaestra.context import MOST_DRAWN, Runnable
 from palaestra.cores import cores
 from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import (
@@ -59,7 +59,6 @@ from palaestra.terminal.progress import Headway
 from palaestra.types import value_class
 
 CHECKPOINT = 20  # steps between those of a cell
-MOST_DRAWN = 1 << 20  # training tasks that a seed has to itself
 MOST_MEASURED = 1 << 12  # held-out ones, where a program says how many it takes
 REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
 LOCK, CLOCK, METRICS = "lock", "clock.json", "metrics.jsonl"

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm
 
 from palaestra.errors import UserError
+from palaestra.models.tower import Tower, at_places
 from palaestra.sounds import Sound, resample, samples_of
 from palaestra.types import rng_of
 
@@ -68,12 +69,15 @@ def _norm(x: Tensor) -> Tensor:
     return layer_norm(x, x.shape[-1:])
 
 
-def count_sound_places(ears: Ears | None, sound: Sound, of: str) -> int:
+def count_sound_places(ears: Ears | Tower | None, sound: Sound, of: str) -> int:
     """How many places a sound takes. Raises UserError where it cannot be heard."""
+    if isinstance(ears, Tower):
+        return ears.places(sound)
     if ears is None:
         raise UserError(
-            f"{of} has no ears, and a prompt holds a sound; train a text model, without a processor "
-            f"of pictures, with heads=('{EARS}',), or start from a model that was"
+            f"{of} has no ears, and a prompt holds a sound; take a model that hears, such as "
+            "Qwen2.5-Omni or Qwen2-Audio, train a text model, without a processor of pictures, with "
+            f"heads=('{EARS}',), or start from a model that was"
         )
     if not 0 < sound.seconds <= SECONDS:
         raise UserError(
@@ -160,7 +164,7 @@ class Heard:
             sounds.append(Sound.from_samples(wave_T[:length], rate))
         return cls.of(sounds, wave_NT.device)
 
-    def embed(self, ears: Ears, digest_N: Tensor, number_N: Tensor) -> Tensor:
+    def embed(self, ears: Ears | Tower, digest_N: Tensor, number_N: Tensor) -> Tensor:
         """[N, D] of places by their sound's digest and their number in it. Raises UserError for a
         sound that is not here.
         """
@@ -168,6 +172,9 @@ class Heard:
         at_K = torch.searchsorted(self.digest_S, digest_K).clamp(max=len(self.digest_S) - 1)
         if not torch.equal(self.digest_S[at_K], digest_K):
             raise UserError("the samples of a sound are not here; give them with the tokens")
+        if isinstance(ears, Tower):
+            heard = [ears.look(self.sounds[k]) for k in at_K.tolist()]
+            return at_places(heard, which_N, number_N)
         # one at a time, so that each has the same bits in any company
         mel_K1BF = [spectrogram(self.sounds[k])[None].to(digest_N.device) for k in at_K.tolist()]
         return torch.cat([ears(mel) for mel in mel_K1BF])[which_N, number_N]

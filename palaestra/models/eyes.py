@@ -18,7 +18,7 @@ from torch.nn.functional import gelu, interpolate, layer_norm, scaled_dot_produc
 from palaestra.errors import UserError
 from palaestra.models.ears import Ears, Heard, sound_columns
 from palaestra.models.grid import GridOf
-from palaestra.models.tower import Tower
+from palaestra.models.tower import Tower, at_places
 from palaestra.pictures import FIRST_PLACE, PLACE_BITS, Picture, by_digest, pictures_in
 from palaestra.sounds import Sound
 from palaestra.types import Batch, Row, rng_of
@@ -105,10 +105,12 @@ def fit_picture(picture: Picture) -> Tensor:
 
 @dataclass(frozen=True)
 class Senses:
-    """What a model sees and hears with; None = it does not. `name` is the model's."""
+    """What a model sees and hears with; None = it does not. A tower may do both. `name` is the
+    model's.
+    """
 
     eyes: Eyes | Tower | None
-    ears: Ears | None
+    ears: Ears | Tower | None
     name: str
 
     def need_eyes(self) -> Eyes | Tower:
@@ -117,7 +119,7 @@ class Senses:
             raise UserError(f"{self.name} has no eyes, and a row holds a picture")
         return self.eyes
 
-    def need_ears(self) -> Ears:
+    def need_ears(self) -> Ears | Tower:
         """Raises UserError where there are none."""
         if self.ears is None:
             raise UserError(f"{self.name} has no ears, and a row holds a sound")
@@ -229,8 +231,7 @@ class Seen:
             raise UserError("the pixels of a picture are not here; give them with the tokens")
         if isinstance(eyes, Tower):
             looked = [eyes.look(self.picture(k)) for k in at_K.tolist()]
-            before = torch.tensor([0, *map(len, looked[:-1])], device=digest_N.device).cumsum(0)
-            return torch.cat(looked)[before[which_N] + number_N]
+            return at_places(looked, which_N, number_N)
         if self.pixels_MHWC.shape[1:3] == (SIDE, SIDE) and self.size_M2 is None:
             return eyes(self.pixels_MHWC[at_K])[which_N, number_N]
         fitted = [fit_picture(self.picture(k)) for k in at_K.tolist()]
@@ -239,8 +240,11 @@ class Seen:
     def grid_of(self, tower: Tower) -> GridOf:
         """The grids of their places, by digest."""
         at = {d: i for i, d in enumerate(self.digest_M.tolist())}
+        sounds = set[int]() if self.heard is None else set(self.heard.digest_S.tolist())
 
-        def grid(digest: int) -> tuple[int, int]:
+        def grid(digest: int) -> tuple[int, int] | None:
+            if digest in sounds:
+                return None
             if digest not in at:
                 raise UserError("the pixels of a picture are not here; give them with the tokens")
             return tower.grid(self.picture(at[digest]))

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
+    AutoModelForMultimodalLM,
     AutoTokenizer,
     PreTrainedTokenizerBase,
 )
@@ -32,12 +34,18 @@ from palaestra.models.limits import check_files, file_of
 CLASSIFIER = "ForSequenceClassification"  # how such architectures end
 # where a processor keeps its settings, beside those of the tokenizer
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
+# model types that hear, and what transformers calls their processors
+HEARING = {
+    "qwen2_5_omni": "Qwen2_5OmniProcessor",
+    "qwen2_5_omni_thinker": "Qwen2_5OmniProcessor",
+    "qwen2_audio": "Qwen2AudioProcessor",
+}
 NO_CODE = {"trust_remote_code": False}  # said aloud: left unsaid, transformers asks at the terminal
 
 
 def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str) -> Any:
-    """The causal model of a directory or hub id, with its tower where it sees pictures; every weight
-    must come from its files.
+    """The causal model of a directory or hub id, with its towers where it sees pictures or hears sounds;
+    every weight must come from its files. Of Qwen2.5-Omni it is the thinker, which writes.
     """
     architecture = architecture_of(AutoConfig.from_pretrained(where, **NO_CODE))
     try:
@@ -80,13 +88,17 @@ def _classifies(module: Any) -> bool:
 
 def architecture_of(config: Any) -> Any:
     """The class of transformers that makes the model of a configuration. Raises UserError for one that
-    hears by itself.
+    hears by itself and is not read here.
     """
+    if config.model_type == "qwen2_5_omni":
+        return transformers.Qwen2_5OmniThinkerForConditionalGeneration
+    if config.model_type == "qwen2_audio":
+        return AutoModelForMultimodalLM
     hears = any(hasattr(config, name) for name in ("audio_config", "thinker_config"))
     if hears and not reads_pictures(config) and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UserError(
             f"a model of the architecture {config.model_type!r} hears by itself, which is not read here; "
-            "take a text model and give it ears: heads=('ears',)"
+            "take Qwen2.5-Omni or Qwen2-Audio, or a text model and give it ears: heads=('ears',)"
         )
     return AutoModelForImageTextToText if reads_pictures(config) else AutoModelForCausalLM
 
@@ -100,35 +112,67 @@ def reads_pictures(config: Any) -> bool:
     return known and hasattr(config, "vision_config") and not texts
 
 
+def reads_media(config: Any) -> bool:
+    """Whether a configuration is that of a model that sees pictures or hears sounds by itself."""
+    return reads_pictures(config) or config.model_type in HEARING
+
+
 def read_processor(where: Path | str, config: Any, tokenizer: PreTrainedTokenizerBase) -> Any:
-    """The processor of a vision-language model of a directory or hub id, without its part for
+    """The processor of a model that sees or hears, of a directory or hub id, without its part for
     videos; None where there are no files of one. It shares the tokenizer.
     """
     if not any(file_of(where, name) for name in PROCESSOR_FILES):
         return None
-    if type(config) not in PROCESSOR_MAPPING:
+    hears = config.model_type in HEARING
+    if not hears and type(config) not in PROCESSOR_MAPPING:
         return None
-    whole: Any = PROCESSOR_MAPPING[type(config)]
-    parts = [n for n in whole.get_attributes() if n in ("image_processor", "tokenizer")]
-    # its part for videos asks for torchvision when it is loaded
-    kind: Any = type(whole.__name__, (whole,), {"get_attributes": classmethod(lambda _: parts)})
-    processor = kind.from_pretrained(where, **NO_CODE)
+    whole: Any = (
+        getattr(transformers, HEARING[config.model_type])
+        if hears
+        else PROCESSOR_MAPPING[type(config)]
+    )
+    processor = without_videos(whole, hears).from_pretrained(where, **NO_CODE)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = processor.chat_template
     processor.tokenizer = tokenizer
     return processor
 
 
-def check_processor(where: Path | str, config: Any) -> None:
-    """Says what a vision-language model that was loaded without a processor lacks to see a picture:
-    UserError. A model of texts lacks nothing.
+def without_videos(whole: Any, hears: bool) -> Any:
+    """The class of a processor without its part for videos, which asks for torchvision when it is loaded;
+    with that for sounds where it `hears`.
     """
-    if not reads_pictures(config):
+    read = ("image_processor", "tokenizer", *(("feature_extractor",) if hears else ()))
+    parts = [n for n in whole.get_attributes() if n in read]
+
+    def init(
+        self: Any,
+        image_processor: Any = None,
+        feature_extractor: Any = None,
+        tokenizer: Any = None,
+        chat_template: Any = None,
+    ) -> None:
+        # transformers names what it is given by its place among the attributes
+        whole.__init__(
+            self, image_processor, feature_extractor, tokenizer, chat_template=chat_template
+        )
+
+    changed: dict[str, Any] = {"get_attributes": classmethod(lambda _: parts)}
+    if whole.__name__ == "Qwen2_5OmniProcessor":  # its part for videos stands before others
+        changed["__init__"] = init
+    return type(whole.__name__, (whole,), changed)
+
+
+def check_processor(where: Path | str, config: Any) -> None:
+    """Says what a model that sees or hears and was loaded without a processor lacks for a picture or
+    sound: UserError. A model of texts lacks nothing.
+    """
+    if not reads_media(config):
         return
     if not any(file_of(where, name) for name in PROCESSOR_FILES):
         raise UserError(
-            f"{where} has no {' or '.join(PROCESSOR_FILES)}, and a prompt holds a picture; copy what "
-            "there is of them from the folder on the hub that the model is from"
+            f"{where} has no {' or '.join(PROCESSOR_FILES)}, and a prompt holds a picture or sound; copy "
+            "what there is of them from the folder on the hub that the model is from"
         )
     raise UserError(
         f"{where} is of the architecture {config.model_type!r}, of which transformers has no "

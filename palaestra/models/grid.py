@@ -1,7 +1,7 @@
 """Positions of pictures as grids, for models that rotate by time, height and width (M-RoPE,
 arXiv:2409.12191, section 2.1; arXiv:2502.13923).
 
-A text token at place t of a row has the position t + s in all three. A picture of h x w places that
+A text token, or a place of a sound, at place t of a row has the position t + s in all three. A picture of h x w places that
 begins at the position p has (p, p + row, p + column) in them, and what follows goes on at
 p + max(h, w). The shift, position less place, is all that has to be known beside the place.
 """
@@ -19,8 +19,8 @@ from palaestra.models.layout import Fork, Layout
 from palaestra.pictures import FIRST_PLACE, PLACE_BITS
 from palaestra.types import Batch
 
-# rows and columns of the places of a picture, by its digest
-GridOf = Callable[[int], tuple[int, int]]
+# rows and columns of the places of a picture, by its digest; None = they stand in a line, as a sound's
+GridOf = Callable[[int], tuple[int, int] | None]
 
 
 def shifts(ids: Sequence[int], grid_of: GridOf) -> np.ndarray:
@@ -31,8 +31,11 @@ def shifts(ids: Sequence[int], grid_of: GridOf) -> np.ndarray:
     for begin in np.flatnonzero(ids_T >= FIRST_PLACE).tolist():
         if begin < t:
             continue  # within the picture before
+        grid = grid_of(int(ids_T[begin] - FIRST_PLACE) >> PLACE_BITS)
+        if grid is None:
+            continue
         shift_3T[:, t:begin] = shift
-        height, width = grid_of(int(ids_T[begin] - FIRST_PLACE) >> PLACE_BITS)
+        height, width = grid
         size = min(height * width, len(ids_T) - begin)  # a row may end within a picture
         row, column = np.divmod(np.arange(size), width)
         position_3P = begin + shift + np.stack([np.zeros_like(row), row, column])

@@ -38,7 +38,9 @@ COUNTS = {  # the most that a config may say, by every name that architectures h
 }
 MAY_BE_ZERO = ("num_experts", "num_local_experts", "n_routed_experts")
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
-PARTS = ("text_config", "llm_config", "language_config", "vision_config", "audio_config")
+PARTS = (
+    "text_config", "llm_config", "language_config", "vision_config", "audio_config", "thinker_config",
+)  # fmt: skip
 GROWTH = 16  # how many times as long a normalizer or decoder may make a text
 POINTER = b"version https://git-lfs"
 

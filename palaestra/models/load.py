@@ -249,7 +249,8 @@ def _siblings(path: Path) -> list[str]:
 
 def save(model: Model, directory: str | Path) -> None:
     """A directory that `transformers.AutoModelForCausalLM` and `AutoTokenizer` load, and where it sees
-    pictures `AutoModelForImageTextToText` and `AutoProcessor`; a model whose one head is "score" is
+    pictures `AutoModelForImageTextToText` and `AutoProcessor`, or where it hears
+    `AutoModelForMultimodalLM`; a model whose one head is "score" is
     loaded by `AutoModelForSequenceClassification` as well.
 
     Adapters are merged into the saved weights and stand beside them in `adapter/`; heads in

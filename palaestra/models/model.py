@@ -84,7 +84,7 @@ class Model:
     bare: bool = False
     # vectors [D] added between its layers, by place; see `activations.steered`
     added: Mapping[int, Tensor] = field(default_factory=dict)
-    # of a vision-language model, as transformers reads it beside the weights
+    # of a model that sees or hears by itself, as transformers reads it beside the weights
     processor: Any = None
     # what layers keep for the backward pass waits for it elsewhere, see `offload`
     offload: bool = False
@@ -292,15 +292,19 @@ class Model:
 
     @property
     def eyes(self) -> Eyes | Tower | None:
-        """What it sees pictures with; None = it reads text alone."""
+        """What it sees pictures with; None = it sees nothing."""
         eyes = self.heads.get(EYES)
-        return eyes if isinstance(eyes, Eyes) else self.tower
+        if isinstance(eyes, Eyes):
+            return eyes
+        return self.tower if self.tower is not None and self.tower.sees else None
 
     @property
-    def ears(self) -> Ears | None:
+    def ears(self) -> Ears | Tower | None:
         """What it hears sounds with; None = it hears nothing."""
         ears = self.heads.get(EARS)
-        return ears if isinstance(ears, Ears) else None
+        if isinstance(ears, Ears):
+            return ears
+        return self.tower if self.tower is not None and self.tower.hears else None
 
     @property
     def has_senses(self) -> bool:
@@ -309,24 +313,28 @@ class Model:
 
     @cached_property
     def tower(self) -> Tower | None:
-        """Of a vision-language model: its own. Raises UserError for one that is not supported."""
+        """Of a model that sees or hears by itself: its own. Raises UserError for one that is not
+        supported.
+        """
         return None if self.processor is None else Tower(self.causal, self.processor, self.name)
 
     @property
     def sight(self) -> Tower | None:
-        """How its prompts have pictures written, where a processor writes them; None = eyes of the
-        project's own take them as they are.
+        """How its prompts have pictures and sounds written, where a processor writes them; None = eyes
+        and ears of the project's own take them as they are.
         """
-        return self.eyes if isinstance(self.eyes, Tower) else None
+        return None if isinstance(self.heads.get(EYES), Eyes) else self.tower
 
     def places(self, picture: Picture) -> int:
         """How many places a picture or sound takes in a row. Raises UserError where the model cannot
         see or hear it.
         """
+        if self.sight is not None:
+            return self.sight.places(picture)
+        if (self.ears if isinstance(picture, Sound) else self.eyes) is None:
+            check_processor(self.source, self.causal.config)
         if isinstance(picture, Sound):
             return count_sound_places(self.ears, picture, self.name)
-        if self.eyes is None:
-            check_processor(self.source, self.causal.config)
         return count_places(self.eyes, picture, self.name)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
@@ -507,13 +515,15 @@ class Model:
             p.copy_(saved[name])
 
     def add_eyes(self) -> None:
-        """A head that sees pictures, where the model has nothing that does."""
-        if self.eyes is None:
+        """A head that sees pictures, where the model has nothing that does. One whose prompts a processor
+        writes gets none, as with ears.
+        """
+        if self.processor is None:
             self.add_head(EYES)
 
     def add_ears(self) -> None:
         """A head that hears sounds, where the model has none. One whose prompts a processor writes gets
-        none, and refuses sounds: `places`.
+        none: it hears by itself, or refuses sounds.
         """
         if self.processor is None:
             self.add_head(EARS)

@@ -29,7 +29,7 @@ from palaestra.models.files import (
     NO_CODE,
     explain_failures,
     read_tokenizer,
-    reads_pictures,
+    reads_media,
     silence_transformers,
 )
 from palaestra.models.limits import file_of
@@ -68,9 +68,9 @@ class StoredModel:
         with silence_transformers(), explain_failures(self.name):
             self.tokenizer: PreTrainedTokenizerBase = read_tokenizer(self.where)
             settings = AutoConfig.from_pretrained(self.where, **NO_CODE)
-            if reads_pictures(settings):
+            if reads_media(settings):
                 raise UserError(
-                    f"{self.name} sees pictures, and models that read text alone are merged here; "
+                    f"{self.name} sees pictures or hears sounds, and models that read text alone are merged here; "
                     "merge the language parts, each saved as a model of its own"
                 )
             with torch.device("meta"):

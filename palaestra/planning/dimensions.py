@@ -40,7 +40,8 @@ def module_of(path: Path) -> Any:
         raise UserError(f"{path} has no model_type, so it is no model's config.json")
     check_config(given, str(path))
     with silence_transformers(), explain_failures(str(path)), torch.device("meta"):
-        config = AutoConfig.from_pretrained(path, **NO_CODE)
+        config: Any = AutoConfig.from_pretrained(path, **NO_CODE)
+        config = getattr(config, "thinker_config", config)  # what is trained of Qwen2.5-Omni
         return architecture_of(config).from_config(config, **NO_CODE)
 
 

@@ -185,8 +185,8 @@ class Score:
 
 
 def _settle_pay(ctx: Situation, e: Episode) -> Episode:
-    """What the world paid, and whether it is the pay of a solved task. Raises Fault where it came
-    to its end and paid nothing.
+    """What the world paid, with the parts that it named in the fact "reward_parts", and whether it
+    is the pay of a solved task. Raises Fault where it came to its end and paid nothing.
     """
     if not e.ok:
         return e
@@ -197,7 +197,8 @@ def _settle_pay(ctx: Situation, e: Episode) -> Episode:
     paid, world = e.reward or Reward(total=0.0), ctx.bench.world
     enough = world.solved if isinstance(world, KnowsSolved) else None
     known = paid.solved if enough is None else paid.total >= enough - (1 - SOLVED_TOTAL)
-    return replace(e, reward=replace(paid, solved=known))
+    parts = {**paid.parts, **e.facts.get("reward_parts", {})}
+    return replace(e, reward=replace(paid, solved=known, parts=parts))
 
 
 async def judge_group(ctx: Context, judge: RewardFn, group: Group) -> Sequence[Reward | Fault]:

@@ -161,6 +161,7 @@ def from_data(
     overlong: str = "",
     pixels: int = 0,
     frames: int = 0,
+    duration: float = 0.0,
     instruction: str = "",
     recipe: Runnable | None = None,
 ) -> Bench:
@@ -178,6 +179,7 @@ def from_data(
         overlong: what becomes of records that are too long, see `FileTasks`.
         pixels: of a picture, at most; 0 = a million.
         frames: of a video, at most; 0 = 16.
+        duration: seconds of a sound, whose end is cut off; 0 = one of more than a minute is refused.
         instruction: what stands behind the prompts, see `Recipe`; "" = nothing.
         recipe: whose own verifier judges answers where no reward is named, and whose draw may ask
             that each line alone decides whether it is held out; None = any.
@@ -196,6 +198,7 @@ def from_data(
         overlong=overlong,
         max_pixels=pixels,
         max_frames=frames,
+        max_duration=duration,
         instruction=instruction,
         by_line=splits_by_line(recipe),
         by_picture=splits_by_picture(recipe),
@@ -271,6 +274,7 @@ def rows_of(
         overlong=settings.overlong,
         max_pixels=settings.max_pixels,
         max_frames=settings.max_frames,
+        max_duration=settings.max_duration,
         instruction=instruction,
         shown=shown,
     )
@@ -283,12 +287,29 @@ def from_env(spec: str, records: FileTasks | None = None) -> tuple[Bench, Mappin
         records: what is played in place of the tasks that the world makes.
     """
     from palaestra.worlds.adapters.methods import is_object_of_tools, object_world
+    from palaestra.worlds.adapters.stepped import is_stepped, stepped_world
     from palaestra.worlds.user import check_takes_records, load_environment, players_of
 
+    if is_adapted(spec):
+        if records is not None:
+            raise UserError(
+                f"--env {spec} brings its own rows, and --data gives others; drop --data"
+            )
+        return bench_by_name(spec)
     if is_object_of_tools(spec):
         adapted = object_world(spec, records)
         tasks = AdaptedTasks(adapted, spec) if records is None else records
         return Bench(name=spec, tasks=tasks, world=adapted, max_turns=adapted.max_turns), {}
+    if is_stepped(spec):
+        if records is not None:
+            raise UserError(
+                f"--env {spec} makes its own episodes, by reset(seed=...), and --data gives others; drop "
+                "one of the two, or write it as a class whose reset takes a row (docs/environments.md)"
+            )
+        steps = stepped_world(spec)
+        tasks, turns = AdaptedTasks(steps, spec), steps.max_turns
+        limit = turn_limit(steps)
+        return Bench(name=spec, tasks=tasks, world=steps, max_turns=turns, max_tokens=limit), {}
     world, own = load_environment(spec)
     if records is not None:
         check_takes_records(spec)

@@ -147,7 +147,7 @@ async def make_part(ctx: RunContext, part: PartRun, out: Path | None) -> Result:
     models = {"policy": policy, **{n: frozen_copy(ctx.load(p)) for n, p in part.models.items()}}
     child = replace(ctx, out=out, models=models, place=(*ctx.place, part.name))
     if part.seed is not None:
-        bench = replace(ctx.bench, first_held_out=0, first_drawn=0)
+        bench = replace(ctx.bench, first_held_out=0, first_drawn=0, data_seed=None)
         child = replace(child, seed=part.seed, bench=bench, place=(part.name,))
     ctx.say(f"part {part.name}" + (f" on {named_problem(part.problem)}" if part.problem else ""))
     try:

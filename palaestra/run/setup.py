@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from palaestra import catalogue, values
 from palaestra.abilities import WritesQuestions
 from palaestra.card import Card
-from palaestra.context import Bench, Runnable
+from palaestra.context import MOST_DRAWN, Bench, Runnable
 from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.method import Recipe
@@ -68,6 +68,7 @@ def context(
         instruction=instruction_of(recipe),
         recipe=recipe,
     )
+    bench = with_data_seed(bench, settings.data_seed)
     if given is not None:
         check_needs(settings, bench, given)
     lora = lora_of(settings)
@@ -94,6 +95,13 @@ def context(
     if line := untested(settings.where):
         ctx.say(line)
     return ctx
+
+
+def with_data_seed(bench: Bench, seed: int | None) -> Bench:
+    """A bench whose training problems are drawn by a seed of their own; None = as without one."""
+    if seed is None:
+        return bench
+    return replace(bench, first_drawn=seed * MOST_DRAWN, data_seed=seed)
 
 
 def given_arguments(settings: Settings) -> dict[str, Any]:
@@ -412,6 +420,8 @@ def check_problem_settings(settings: Settings) -> None:
         raise UserError(
             "--max-frames needs --data: it says how many frames of your videos are shown"
         )
+    if settings.max_duration:
+        raise UserError("--max-duration needs --data: it cuts sounds of your own")
 
 
 def bench_with_tools(bench: Bench, settings: Settings, room: str, *, judged: bool) -> Bench:
@@ -479,6 +489,7 @@ def bench_of(
             overlong=settings.overlong,
             pixels=settings.max_pixels,
             frames=settings.max_frames,
+            duration=settings.max_duration,
             instruction=instruction,
             recipe=recipe,
         )

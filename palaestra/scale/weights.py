@@ -46,7 +46,11 @@ class Publication:
 
 def publish(ctx: RunContext, learners: Iterable[str], step: int) -> Publication:
     """What of the learners' models moves, as arrays of their own (bfloat16 as its bits)."""
-    models = {n: ctx.model(n) for n in learners}
+    return publish_models({n: ctx.model(n) for n in learners}, step)
+
+
+def publish_models(models: Mapping[str, Model], step: int) -> Publication:
+    """The same of models by the names of their learners."""
     return Publication(
         step=step,
         weights={n: flat_weights(m) for n, m in models.items()},

@@ -136,6 +136,14 @@ class ProblemSettings:
         least=0,
         use=PLAYED,
     )
+    max_duration: float = setting(
+        0.0,
+        "keep the first S seconds of a sound of --data, and cut off the rest",
+        metavar="S",
+        means="sounds of up to 60 s as they are; longer ones are refused",
+        least=0,
+        use=PLAYED,
+    )
     reward: str = setting(
         "",
         "your own reward function, a verifier of `palaestra score --list`, or a weighted sum: "
@@ -315,7 +323,21 @@ class ProblemSettings:
         use=Use.MEASURED | Use.REPEATED,
     )
     seed: int = setting(
-        0, "decides all that is drawn at random", metavar="S", use=Use.MEASURED | Use.KEPT
+        0,
+        "decides all that is drawn at random, the order of --data among it; the problems of a --task without "
+        "an end stay the same, see --data-seed",
+        metavar="S",
+        use=Use.MEASURED | Use.KEPT,
+    )
+    data_seed: int | None = setting(
+        None,
+        "decides which training problems are drawn: of a --task without an end each number has its own 2^20 "
+        "problems, of --data it gives the order; held-out problems stay the same",
+        metavar="S",
+        means="0 for a task without an end, otherwise --seed",
+        least=0,
+        use=Use.KEPT,
+        flag="train",
     )
 
 

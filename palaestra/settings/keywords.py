@@ -42,6 +42,7 @@ class RunKeywords(TypedDict, total=False):
     overlong: str
     max_pixels: int
     max_frames: int
+    max_duration: float
     reward: RewardLike
     reward_timeout: int
     env: File
@@ -95,6 +96,7 @@ class TrainKeywords(RunKeywords, total=False):
     test_data: Data
     model: File
     seed: int
+    data_seed: int | None
     optim: str
     tis: float
     cluster: str

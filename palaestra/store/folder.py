@@ -241,7 +241,11 @@ def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> list[tuple[
 
 def loading_class(model: str) -> str:
     """The name of the class of transformers that loads a saved model: a processor lies beside one
-    that sees pictures.
+    that sees pictures or hears sounds, and one for sounds is in it.
     """
-    sees = (Path(model) / "processor_config.json").is_file()
-    return "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
+    try:
+        processor = json.loads((Path(model) / "processor_config.json").read_text("utf-8"))
+    except OSError:
+        return "AutoModelForCausalLM"
+    hears = "feature_extractor" in processor
+    return "AutoModelForMultimodalLM" if hears else "AutoModelForImageTextToText"

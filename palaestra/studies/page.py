@@ -106,6 +106,7 @@ def draw(chart: StudyChart) -> Any:
             )
         if chart.log_x:
             axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")  # formulas are not drawn here
             axes.minorticks_off()
         ticks = sorted({x for line in chart.lines for x in line.x})
         if 0 < len(ticks) <= MOST_TICKS and all(x == int(x) for x in ticks):

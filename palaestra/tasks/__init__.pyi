@@ -90,6 +90,7 @@ from .sound_data import (
 )
 from .sources import (
     open_records as open_records,
+    write_records as write_records,
 )
 from .triples import (
     read_triples as read_triples,

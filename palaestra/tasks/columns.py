@@ -25,6 +25,7 @@ from palaestra.suggest import suggestion
 from palaestra.tasks import formats, molecules, user_code
 from palaestra.tasks.options import has_options
 from palaestra.tasks.picture_data import PICTURE_COLUMNS, folder_of, read_pictures
+from palaestra.tasks.picture_files import MediaLimits
 from palaestra.tasks.records import Record, Records, each_record, kind
 from palaestra.tasks.sound_data import SOUND_COLUMNS
 from palaestra.tasks.tool_data import notes_on_messages
@@ -148,13 +149,11 @@ class ColumnMap:
 
 
 class Converted:
-    """Records read in a certain way, with their pictures, of at most `pixels` each, and at most
-    `frames` of a video.
-    """
+    """Records read in a certain way, with their pictures, videos and sounds within `limits`."""
 
-    def __init__(self, records: Records, reading: ColumnMap, pixels: int = 0, frames: int = 0):
+    def __init__(self, records: Records, reading: ColumnMap, limits: MediaLimits = MediaLimits()):
         self.records, self.reading, self.path = records, reading, records.path
-        self.pixels, self.frames = pixels, frames
+        self.limits = limits
         self.replies = tuple(dict.fromkeys(map(reading.name, ("chosen", "rejected", "response"))))
         self.notes = set[str]()  # on replies that were read, which are text afterwards
 
@@ -172,7 +171,7 @@ class Converted:
         read = self.reading.read(record, where)
         self.notes |= {x for c in self.replies for x in notes_on_messages(record.get(c))}
         folder = folder_of(self.records, index)
-        return read_pictures(read, where, folder, self.pixels, self.frames)
+        return read_pictures(read, where, folder, self.limits)
 
     def label(self, index: int) -> str:
         return self.records.label(index)
@@ -182,23 +181,23 @@ class Converted:
 
 
 def convert(
-    records: Records, columns: str, answers: bool, pixels: int = 0, frames: int = 0
+    records: Records, columns: str, answers: bool, limits: MediaLimits = MediaLimits()
 ) -> Converted:
-    """The records with the columns that Palaestra reads. `answers`: they need some; `pixels`: of a
-    picture, `frames`: of a video, at most.
+    """The records with the columns that Palaestra reads, and their media within `limits`. `answers`:
+    they need some.
     """
     if FUNCTION.fullmatch(columns):
         user_code.load(columns, "function")
         rows = map(called, repeat(columns), records, map(records.where, count()))
         guessed_columns = recognise(sample(rows), str(records.path), (), answers)
-        return Converted(records, replace(guessed_columns, function=columns), pixels, frames)
+        return Converted(records, replace(guessed_columns, function=columns), limits)
     first = sample(records)
     given = resolve(parse_columns(columns), first)
     check_there(given, first, str(records.path))
     if column := column_of_molecules(first, given):
         return Converted(*molecule_rows(records, first, given, column))
     reading = recognise(first, str(records.path), given, answers)
-    return Converted(records, reading, pixels, frames)
+    return Converted(records, reading, limits)
 
 
 def column_of_molecules(first: Sequence[Record], given: Sequence[Column]) -> str:

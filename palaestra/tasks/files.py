@@ -45,6 +45,7 @@ from palaestra.tasks.molecules import check_same_cut
 from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.phrasing import ask_for_form
 from palaestra.tasks.picture_data import READ, digests, place_pictures
+from palaestra.tasks.picture_files import MediaLimits
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
 from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, held_out_mask, marked_split
@@ -91,6 +92,8 @@ class FileTasks:
     shown: tuple[str, ...] = ()
     max_pixels: int = 0  # of a picture, which is made smaller; 0 = a million
     max_frames: int = field(default=0, repr=False)  # of a video; 0 = 16
+    # seconds of a sound, whose end is cut off; 0 = one of more than a minute is refused
+    max_duration: float = field(default=0.0, repr=False)
     by_picture: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -191,7 +194,8 @@ class FileTasks:
     def splits(self) -> Mapping[str, SplitRecords]:
         """The records of each split, less the omissions."""
         where = (self.path, self.test, self.answers, os.getcwd(), self.columns, self.skip)
-        how = (*where, self.by_line, self.shown, self.max_pixels, self.max_frames, self.by_picture)
+        limits = MediaLimits(self.max_pixels, self.max_frames, self.max_duration)
+        how = (*where, self.by_line, self.shown, limits, self.by_picture)
         return load(*how) if not self.omissions else load_without(self.omissions, *how)
 
 
@@ -252,7 +256,7 @@ class Scan:
 @lru_cache(maxsize=16)
 def load(
     path: str, test: str, answers: bool, folder: str, columns: str = "", skip: str = "",
-    by_line: bool = False, shown: tuple[str, ...] = (), pixels: int = 0, frames: int = 0,
+    by_line: bool = False, shown: tuple[str, ...] = (), limits: MediaLimits = MediaLimits(),
     by_picture: bool = False,
 ) -> Mapping[str, SplitRecords]:  # fmt: skip
     """Reads and checks every record once, and decides who is held out. `folder` is where relative
@@ -268,7 +272,7 @@ def load(
     trained = _only(path, opened, "train")
     if beside is None:
         check_rows(path, trained)
-    how = (answers, columns, skip, shown, pixels, frames)
+    how = (answers, columns, skip, shown, limits)
     rows = scan(trained, *how)
     if beside is not None:
         held = scan(beside, *how)
@@ -303,12 +307,12 @@ def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
 
 def scan(
     records: Records, answers: bool, columns: str = "", skip: str = "",
-    shown: tuple[str, ...] = (), pixels: int = 0, frames: int = 0,
+    shown: tuple[str, ...] = (), limits: MediaLimits = MediaLimits(),
 ) -> Scan:  # fmt: skip
     """One pass: every record is checked and looked at for silent faults, and what the split needs is
     kept (50 bytes a record).
     """
-    converted = convert(records, columns, answers, pixels, frames)
+    converted = convert(records, columns, answers, limits)
     prompts, ids, splits, answered = array("Q"), array("Q"), array("b"), array("b")
     pictures = array("Q")
     rows, choices, tools = array("q"), False, set[str]()

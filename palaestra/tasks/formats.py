@@ -6,7 +6,7 @@ reward_model, extra_info (its docs/preparation/prepare_data.rst). OpenRLHF: inpu
 context_messages, chosen, rejected (its README, the flags --data.input_key and others). verifiers:
 prompt or question, answer, info, task (docs.primeintellect.ai/verifiers/environments). Alpaca:
 instruction, input, output; ShareGPT: conversations of from and value (LLaMA-Factory,
-data/README.md).
+data/README.md); R1-V and Video-R1: problem, options, solution, an answer in <answer></answer>.
 
 Names are told apart in `palaestra.tasks.columns`; here values that are built otherwise become the
 columns `prompt`, `messages`, `demonstration`, `chosen` and `rejected`. Messages that stand there as
@@ -41,6 +41,8 @@ OTHER_ROLES = {  # of LLaMA-Factory, ms-swift, Llama, Gemini and OpenAI's later 
 CALL_ROLES = ("function_call", "tool_call")  # messages of the assistant that hold a call as JSON
 VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False,
             "-1": False, "-1.0": False}  # fmt: skip
+# an answer in the form of a reply, as R1-V, Video-R1 and HumanOmniV2 write their `solution`
+TAGGED = re.compile(r"\s*<answer>((?:(?!</?answer>).)*)</answer>\s*", re.DOTALL)
 BEFORE = "_before"  # of a column with the messages of a reply before its last one
 KEPT = ("role", "content", "trained", "name", "call_id")  # of these
 Fields = dict[str, Any]
@@ -77,6 +79,9 @@ def normalise(
     row = {**row, **numbers} if numbers else row
     if isinstance(row.get("response"), list):
         row = {**row, **reply_fields("response", row["response"], 0, where, name("response"))}
+    answer = row.get("answer")
+    if isinstance(answer, str) and (tagged := TAGGED.fullmatch(answer)):
+        row = {**row, "answer": tagged[1].strip()}
     return row
 
 

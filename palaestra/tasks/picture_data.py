@@ -31,6 +31,7 @@ from palaestra.tasks.picture_files import (
     COMMON,
     ENDINGS,
     IN_BASE64,
+    MediaLimits,
     is_data_url,
     is_file,
     read_picture,
@@ -76,8 +77,8 @@ class MediumForm:
         tried: endings without which a file may be named.
         folder: whether a folder is one.
         part: what a part of a message says of it; None = nothing.
-        read: the pictures that one of them is, of a value, its place, the folder of its record, the
-            most pixels and the most frames.
+        read: the pictures that one of them is, of a value, its place, the folder of its record, and
+            the limits.
     """
 
     noun: str
@@ -89,7 +90,7 @@ class MediumForm:
     example: str
     folder: bool
     part: Callable[[Mapping[str, Any]], Any]
-    read: Callable[[Any, str, Path, int, int], tuple[Picture, ...]]
+    read: Callable[[Any, str, Path, MediaLimits], tuple[Picture, ...]]
 
 
 def _named(part: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -115,7 +116,9 @@ VIDEO_FORM = MediumForm(
     example="a.gif",
     folder=True,
     part=lambda part: _named(part, ("video", "video_url", "url", "path")),
-    read=read_video,
+    read=lambda value, where, folder, limits: read_video(
+        value, where, folder, limits.pixels, limits.frames
+    ),
 )
 PICTURE_FORM = MediumForm(
     noun="picture",
@@ -127,7 +130,7 @@ PICTURE_FORM = MediumForm(
     example="a.png",
     folder=False,
     part=_picture_part,
-    read=lambda value, where, folder, most, frames: (read_picture(value, where, folder, most),),
+    read=lambda value, where, folder, limits: (read_picture(value, where, folder, limits.pixels),),
 )
 SOUND_FORM = MediumForm(
     noun="sound",
@@ -139,7 +142,7 @@ SOUND_FORM = MediumForm(
     example="a.wav",
     folder=False,
     part=sound_part,
-    read=lambda value, where, folder, most, frames: (read_sound(value, where, folder),),
+    read=lambda value, where, folder, limits: (read_sound(value, where, folder, limits.seconds),),
 )
 FORMS = (VIDEO_FORM, PICTURE_FORM, SOUND_FORM)
 
@@ -154,15 +157,14 @@ def folder_of(records: Records, index: int) -> Path:
 
 
 def read_pictures(
-    record: Record, where: str, folder: Path, most: int = 0, frames: int = 0
+    record: Record, where: str, folder: Path, limits: MediaLimits = MediaLimits()
 ) -> Record:
     """The record with its pictures, sounds and the frames of its videos read, in columns and in parts
     of messages; as it is where there are none.
 
     Args:
         folder: where paths begin.
-        most: pixels of a picture; larger ones are made smaller. 0 = MOST_PIXELS.
-        frames: of a video; 0 = MOST_FRAMES.
+        limits: what is made smaller or shorter.
     """
     read, media = dict[str, Any](), dict[str, tuple[tuple[Picture, ...], ...]]()
     gone = set[str]()
@@ -172,7 +174,7 @@ def read_pictures(
             one = form.folder and name == form.columns[0]  # a list of frames is one video
             several = value if isinstance(value, list | tuple) and not one else [value]
             at = f"{where}: {name}"
-            media[form.noun] = tuple(form.read(v, at, folder, most, frames) for v in several)
+            media[form.noun] = tuple(form.read(v, at, folder, limits) for v in several)
             gone |= set(form.columns)
     if media:
         read[READ] = media
@@ -180,8 +182,7 @@ def read_pictures(
         talk = record.get(field)
         if isinstance(talk, list) and any(_has_pictures(m) for m in talk):
             read[field] = [
-                _with_parts(m, f"{where}: {field}[{i}]", folder, most, frames)
-                for i, m in enumerate(talk)
+                _with_parts(m, f"{where}: {field}[{i}]", folder, limits) for i, m in enumerate(talk)
             ]
     if not read:
         return record
@@ -246,7 +247,7 @@ def _has_pictures(message: Any) -> bool:
     return isinstance(content, list) and any(map(_form_of, content))
 
 
-def _with_parts(message: Any, where: str, folder: Path, most: int, frames: int) -> Any:
+def _with_parts(message: Any, where: str, folder: Path, limits: MediaLimits) -> Any:
     """The message with the media of its parts under "picture", None where a part names none. A video
     is a part for each of its frames.
     """
@@ -259,7 +260,7 @@ def _with_parts(message: Any, where: str, folder: Path, most: int, frames: int) 
             parts.append(part)
             continue
         value, field = form.part(part), f"{where}.content[{i}]"
-        read = (None,) if value is None else form.read(value, field, folder, most, frames)
+        read = (None,) if value is None else form.read(value, field, folder, limits)
         parts += [{"type": form.parts[0], "picture": p} for p in read]
     return {**message, "content": parts}
 

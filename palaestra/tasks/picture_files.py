@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,21 @@ IN_BASE64 = re.compile(
 MOST_PIXELS = 1_000_000  # of a picture; larger ones are made smaller
 BITS_PER_SAMPLE = 258  # the tag of a TIFF
 HELD = 32  # pictures that are kept after they were read
+
+
+@dataclass(frozen=True)
+class MediaLimits:
+    """The most of each medium that is kept of a user's data.
+
+    Args:
+        pixels: of a picture, which is made smaller; 0 = MOST_PIXELS.
+        frames: of a video, taken at equal distances; 0 = MOST_FRAMES.
+        seconds: of a sound, whose end is cut off; 0 = one of more than LONGEST is refused.
+    """
+
+    pixels: int = 0
+    frames: int = 0
+    seconds: float = 0.0
 
 
 def is_data_url(text: str) -> bool:

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -74,6 +74,14 @@ def open_records(given: str) -> dict[str, Records]:
     folder = path.parent
     near = suggestion(path.name, [p.name for p in folder.iterdir()] if folder.is_dir() else [])
     raise UserError(f"{path}: no such file{near or f' (looked in {folder.resolve()})'}")
+
+
+def write_records(file: Path, records: Iterable[Mapping[str, Any]]) -> str:
+    """Writes records as JSON Lines in UTF-8, in a folder that is made where it is missing; the path as text."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    file.write_text("".join(lines), encoding="utf-8")
+    return str(file)
 
 
 def files_of(given: str) -> list[Path]:

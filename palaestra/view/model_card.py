@@ -43,6 +43,14 @@ HOW: Mapping[HeldOutKind, str] = {
 }
 
 
+# what the hub calls the work of models, by the class of transformers that loads them
+TASKS = {
+    "AutoModelForCausalLM": "text-generation",
+    "AutoModelForImageTextToText": "image-text-to-text",
+    "AutoModelForMultimodalLM": "audio-text-to-text",
+}
+
+
 def model_card(
     run: RunFolder, step: int, repo: str, alone: bool = True, loads: str = "AutoModelForCausalLM"
 ) -> str:
@@ -51,17 +59,16 @@ def model_card(
     `alone`: the run has no other learner, so that its digest of weights is this model's. `loads`: the
     class of transformers that loads it; see `palaestra.store.folder.loading_class`.
     """
-    sees = loads == "AutoModelForImageTextToText"
     settings = settings_of(run)
     last, run = run.summary.get("steps"), run_until(run, step)
     privacy, run = guarantee(run), without_private_numbers(run)
     judgement = verdict(run)
     page = {
-        "metadata": metadata(run, settings, repo, sees).to_yaml().strip(),
+        "metadata": metadata(run, settings, repo, TASKS[loads]).to_yaml().strip(),
         "name": repo.rpartition("/")[2],
         "repo": repo,
         "loads": loads,
-        "reader": "processor" if sees else "tokenizer",
+        "reader": "tokenizer" if loads == "AutoModelForCausalLM" else "processor",
         "model": base_model(settings) or f"The model {plain(settings.model)}",
         "problem": plain(settings.problem),
         "method": method(settings.recipe),
@@ -125,11 +132,10 @@ def method(recipe: str) -> str:
     return f"{card.title} (`{plain(recipe)}`" + (f", {link})" if link else ")")
 
 
-def metadata(run: RunFolder, settings: Settings, repo: str, sees: bool) -> ModelCardData:
-    """What the hub reads, of a model that `sees` pictures or reads text alone. A mean reward, which
-    is no share, is left to the text.
+def metadata(run: RunFolder, settings: Settings, repo: str, task: str) -> ModelCardData:
+    """What the hub reads, of a model that is for a `task` of the hub. A mean reward, which is no share,
+    is left to the text.
     """
-    task = "image-text-to-text" if sees else "text-generation"
     after, problem = ends(run)[1], plain(settings.problem)
     results, last = [], run.steps[-1] if run.steps else {}
     tags = ["palaestra", plain(settings.recipe)]

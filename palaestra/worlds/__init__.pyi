@@ -27,6 +27,10 @@ from .adapters.pettingzoo import (
 from .adapters.spiel import (
     SpielWorld as SpielWorld,
 )
+from .adapters.rubrics import (
+    RubricWorld as RubricWorld,
+    ToolRubricWorld as ToolRubricWorld,
+)
 from .adapters.scienceworld import (
     ScienceWorldTask as ScienceWorldTask,
 )

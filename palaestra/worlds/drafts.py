@@ -17,7 +17,7 @@ from typing import Any
 
 from palaestra.declared import declare
 from palaestra.types import Act, Frame, Key, Task, stage, value_class
-from palaestra.worlds.search import CLOSED, QUOTES, REMARK, THINK, Search, SearchState
+from palaestra.worlds.search import CLOSED, QUOTES, REMARK, THINK, Search, SearchState, hear
 
 UNKNOWN = "unknown"  # the draft of an oracle that has to search
 
@@ -57,6 +57,7 @@ class DraftSearch(Search):
         return super().correction(state)
 
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
+        state = hear(state, acts[0].text)
         answer, query = self.read_both(acts[0].text)
         search_tag, answer_tag = self.forms
         action = ""  # malformed

@@ -35,6 +35,7 @@ from palaestra.types import Act, Ask, Frame, Key, Task, need_at_least, rng_of, s
 from palaestra.verifiers.answers.final import gold_of
 from palaestra.worlds.outage import OUT, Outage
 from palaestra.worlds.tool_log import CallOutcome, LoggedCall, log_facts
+from palaestra.worlds.uptake import Uptake
 
 FENCE, OPENED, OUTPUT = "```", "```python", "```output"
 OPENING = re.compile(r"```py(?:thon)?3?\b", re.IGNORECASE)
@@ -59,6 +60,7 @@ class InterpreterState:
     inside: bool = False  # the next turn is code
     log: tuple[LoggedCall, ...] = ()
     seconds: tuple[float, ...] = field(default=(), compare=False)  # of the calls in the log
+    uptake: Uptake = field(default=Uptake(), repr=False, compare=False)  # a result by call in the log
 
     @property
     def stops(self) -> int:
@@ -75,6 +77,7 @@ class InterpreterState:
         "tool_log",
         "tool_seconds",
         "tools_offered",
+        "tool_used",
         ("failures", tuple, "by program, whether it ended with an error"),
         ("outputs", tuple, "by program, what was shown of its output"),
         ("code_fences", int, "fences of programs that the policy opened"),
@@ -143,7 +146,8 @@ class Interpreter:
         return 1 + self.calls * (2 if self.form == "fence" else 1)
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        state = InterpreterState(task=task)
+        asked = Uptake().said(*(m.shown for m in task.prompt))
+        state = InterpreterState(task=task, uptake=asked)
         if self.keep and self.calls:
             state = replace(state, session=await self._pool.open("", self._limits()))
         *before, last = task.prompt
@@ -153,6 +157,7 @@ class Interpreter:
 
     async def step(self, state: InterpreterState, acts: tuple[Act, ...], key: Key) -> Frame:
         act = acts[0]
+        state = replace(state, uptake=state.uptake.said(act.text))
         if act.finish != "stop":
             return self._end(state, act)
         if self.form == "fence" and not state.inside:
@@ -164,7 +169,7 @@ class Interpreter:
         state = replace(state, inside=False)
         if code is None:
             done = (*state.executed, False)
-            unread = self._logged(state, "", "malformed", 0.0)
+            unread = self._logged(state, "", "malformed", 0.0, "")
             return self._ask(replace(unread, malformed=state.malformed + 1, executed=done))
         begin = time.perf_counter()
         if Outage(share=self.fails, since=self.fails_from).fails(key, self.trained):
@@ -174,8 +179,10 @@ class Interpreter:
         else:
             state, ran = await self._run(state, code)
         took = time.perf_counter() - begin
-        state = self._logged(state, SANDBOX, "result" if ran.status == "ok" else "error", took)
         failed, output = ran.status != "ok", self._output(ran)
+        state = self._logged(
+            state, SANDBOX, "error" if failed else "result", took, "" if failed else output
+        )
         state = replace(
             state,
             outputs=(*state.outputs, output),
@@ -186,10 +193,15 @@ class Interpreter:
         return self._ask(state, shown=f"{begin}{output}\n{FENCE}\n")
 
     def _logged(
-        self, state: InterpreterState, tool: str, outcome: CallOutcome, seconds: float
+        self, state: InterpreterState, tool: str, outcome: CallOutcome, seconds: float, gave: str
     ) -> InterpreterState:
         call: LoggedCall = (len(state.executed) + 1, tool, outcome)
-        return replace(state, log=(*state.log, call), seconds=(*state.seconds, seconds))
+        return replace(
+            state,
+            log=(*state.log, call),
+            seconds=(*state.seconds, seconds),
+            uptake=state.uptake.returned(gave),
+        )
 
     async def leave(self, state: InterpreterState) -> None:
         """Ends the session of an episode that has one."""
@@ -307,7 +319,7 @@ def facts(state: InterpreterState) -> Mapping[str, Any]:
         "tool_errors": sum(state.failed),
         "executed": state.executed,
         "answered": False,
-        **log_facts(state.log, state.seconds, (SANDBOX,)),
+        **log_facts(state.log, state.seconds, (SANDBOX,), state.uptake.used),
         "failures": state.failed,
         "outputs": state.outputs,
         "code_fences": state.opened,

@@ -27,6 +27,7 @@ from palaestra.worlds.search import (
     Outcome,
     Search,
     SearchState,
+    hear,
     right_answers,
     sources_of,
 )
@@ -106,6 +107,7 @@ class JudgeSearch(Search):
 
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
         assert isinstance(state, JudgeState)
+        state = hear(state, acts[0].text)
         judgement, action = self.read_judged(acts[0].text)
         message = Message(role="assistant", content=acts[0].text, author="policy")
         state = replace(state, talk=(*state.talk, message), renewed=False)

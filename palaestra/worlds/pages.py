@@ -28,6 +28,7 @@ from palaestra.worlds.search import (
     Search,
     SearchState,
     facts,
+    hear,
     log_of,
     right_answers,
     sources_of,
@@ -105,6 +106,7 @@ class PageSearch(Search):
         form, name = self.read(acts[0].text)
         if form != "open":
             return await super().step(state, acts, key)
+        state = hear(state, acts[0].text)
         assert isinstance(state, PageState)
         if state.openings >= self.opens:
             return self._missed(state, "over", ALL_OPENED, self.rules.over)

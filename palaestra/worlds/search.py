@@ -41,6 +41,7 @@ from palaestra.verifiers.ranking import document_grades
 from palaestra.worlds.outage import OUT, Outage
 from palaestra.worlds.retrieval import Retriever, check_gold, find
 from palaestra.worlds.tool_log import CallOutcome, log_facts
+from palaestra.worlds.uptake import Uptake
 
 Outcome: TypeAlias = Literal[
     "found",
@@ -84,6 +85,7 @@ class SearchState:
     seconds: tuple[float, ...] = field(default=(), compare=False)  # by turn, that its search took
     # (id, text) of the passages that were shown, in order, each once
     passages: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    uptake: Uptake = field(default=Uptake(), repr=False, compare=False)  # a result by turn
 
     @property
     def calls(self) -> int:
@@ -112,6 +114,7 @@ class SearchState:
         "tool_log",
         "tool_seconds",
         "tools_offered",
+        "tool_used",
     )
 )
 @stage
@@ -176,6 +179,7 @@ class Search:
         return self._ask(self._begin(task), (*before, replace(last, content=content)))
 
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
+        state = hear(state, acts[0].text)
         form, content = self.read(acts[0].text)
         if form == "answer":
             return self._end(self._after(replace(state, answer=content), "answer"))
@@ -330,6 +334,10 @@ class Search:
         return self._end(state, "truncated:calls" if outcome == "over" else "finished")
 
     def _go_on(self, state: SearchState, say: str) -> Frame:
+        if state.outcomes[-1] in ("found", "opened"):
+            used = state.uptake
+            before = [""] * (len(state.outcomes) - len(used.used) - 1)  # turns without a result
+            state = replace(state, uptake=used.returned(*before, say))
         if len(state.outcomes) >= self.turns:
             return self._end(state, "truncated:turns")
         return self._ask(state, (Message(role="tool", content=say),))
@@ -401,8 +409,15 @@ def log_of(state: SearchState, search: str, opening: str = "") -> dict[str, Any]
     }
     calls = [(n, as_logged[o]) for n, o in enumerate(state.outcomes) if o in as_logged]
     log = tuple((n + 1, *call) for n, call in calls)
+    used = [n < len(state.uptake.used) and state.uptake.used[n] for n, _ in calls]
     seconds = tuple(state.seconds[n] if n < len(state.seconds) else 0.0 for n, _ in calls)
-    return log_facts(log, seconds, filter(None, (search, opening)))
+    return log_facts(log, seconds, filter(None, (search, opening)), used)
+
+
+def hear(state: Any, text: str) -> Any:
+    """The state after a message of the policy, for which results it uses."""
+    asked = () if state.outcomes else tuple(m.shown for m in state.task.prompt)
+    return replace(state, uptake=state.uptake.said(*asked, text))
 
 
 def sources_of(task: Task) -> frozenset[str]:

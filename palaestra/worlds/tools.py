@@ -24,13 +24,15 @@ from palaestra.types import (
     stage,
 )
 from palaestra.worlds.outage import Outage
-from palaestra.worlds.tool_log import CallOutcome, LoggedCall, log_facts, log_numbers
+from palaestra.worlds.tool_log import USED, CallOutcome, LoggedCall, log_facts, log_numbers
 from palaestra.worlds.toolbox import CalledTool, close_toolbox, toolbox
+from palaestra.worlds.uptake import Uptake
 
 # messages with calls, and the counts of the calls in them; by turn, whether it was executed; names of
-# the tools that gave a result without an error; each call, and the seconds that it took
+# the tools that gave a result without an error; each call, and the seconds that it took; which results were
+# used
 ToolState: TypeAlias = tuple[
-    tuple[int, ...], tuple[bool, ...], tuple[str, ...], tuple[tuple[LoggedCall, float], ...]
+    tuple[int, ...], tuple[bool, ...], tuple[str, ...], tuple[tuple[LoggedCall, float], ...], Uptake
 ]
 DETAILS = ("tools/seconds/", "tools/turn/")
 COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
@@ -47,6 +49,7 @@ COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
         "tool_log",
         "tool_seconds",
         "tools_offered",
+        "tool_used",
     )
 )
 @stage
@@ -95,18 +98,21 @@ class WithTools:
         return schemas
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        return await self._ask(task.prompt, ((0, 0, 0, 0), (), (), ()), "start")
+        asked = Uptake().said(*(m.shown for m in task.prompt))
+        return await self._ask(task.prompt, ((0, 0, 0, 0), (), (), (), asked), "start")
 
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
-        (turn, *counts), done, used, log = state
+        (turn, *counts), done, used, log, uptake = state
         calls = acts[0].calls
+        given = (str(x) for c in calls if isinstance(c, Call) for x in c.args.values())
+        uptake = uptake.said(acts[0].text, *given)
         if end := end_of(acts[0]):
             end_facts = facts(
-                counts, (*done, end[1]), used, answered=end[1], **await self._log(log)
+                counts, (*done, end[1]), used, answered=end[1], **await self._log(log, uptake)
             )
             return Frame(state=state, facts=end_facts, status=end[0])
         if turn == self.turns:
-            cut = facts(counts, (*done, False), used, **await self._log(log))
+            cut = facts(counts, (*done, False), used, **await self._log(log, uptake))
             return Frame(state=state, facts=cut, status="truncated:turns")
         results = await toolbox(self.tools).answer(
             calls, self.seconds, self.chars, broken=self._broken(calls, key)
@@ -119,7 +125,8 @@ class WithTools:
         worked = not any(r[1] for r in results)
         used, log = used_tools(used, results), (*log, *logged(calls, results, turn + 1))
         text = "\n".join(m.content for m in messages)
-        return await self._ask(messages, (after, (*done, worked), used, log), text)
+        uptake = uptake.returned(*("" if r[1] else r[0].content for r in results))
+        return await self._ask(messages, (after, (*done, worked), used, log, uptake), text)
 
     def _broken(self, calls: Sequence[Call | Malformed], key: Key) -> frozenset[int]:
         """Places of the calls that the outage takes."""
@@ -134,14 +141,17 @@ class WithTools:
             and outage.fails((*key, n), self.trained)
         )
 
-    async def _log(self, log: tuple[tuple[LoggedCall, float], ...]) -> dict[str, Any]:
+    async def _log(
+        self, log: tuple[tuple[LoggedCall, float], ...], uptake: Uptake
+    ) -> dict[str, Any]:
         offered = [t.name for t in await self.open()]
-        return log_facts(tuple(c for c, _ in log), tuple(s for _, s in log), offered)
+        seconds = tuple(s for _, s in log)
+        return log_facts(tuple(c for c, _ in log), seconds, offered, uptake.used)
 
     async def _ask(self, say: tuple[Any, ...], state: ToolState, key: str) -> Frame:
         ask = Ask(seat="policy", say=say, tools=await self.open())
-        counts, done, used, log = state
-        tool_facts = facts(counts[1:], done, used, **await self._log(log))
+        counts, done, used, log, uptake = state
+        tool_facts = facts(counts[1:], done, used, **await self._log(log, uptake))
         return Frame(state=state, asks=(ask,), facts=tool_facts, state_key=key)
 
     def close(self) -> None:
@@ -189,8 +199,8 @@ def facts(
 
 def tool_numbers(episodes: Iterable[Episode], brief: bool = False) -> dict[str, float]:
     """How tools were used: calls an episode, the share of them that could not be read, of the others
-    the share that gave an error, and of all the share that gave a result; of each tool the share of
-    episodes in which it gave one. Nothing where there were no tools. And those of `log_numbers`,
+    the share that gave an error; of all calls the share whose result was used later, as `Uptake` defines it,
+    where the world tells; of each tool the share of episodes in which it gave a result. Nothing where there were no tools. And those of `log_numbers`,
     of which `brief` leaves out times, which are of the clock, and turns.
     """
     episodes = list(episodes)
@@ -198,13 +208,13 @@ def tool_numbers(episodes: Iterable[Episode], brief: bool = False) -> dict[str, 
     if not each:
         return {}
     calls, malformed, errors = (sum(f[name] for f in each) for name in COUNTS)
-    read = calls - malformed
+    read, told = calls - malformed, [u for f in each for u in f.get(USED, ())]
     used = Counter(name for f in each for name in f.get("tools_used", ()))
     return {
         "tools/calls": calls / len(each),
         "tools/malformed": malformed / calls if calls else float("nan"),
         "tools/errors": errors / read if read else float("nan"),
-        "tools/useful": (read - errors) / calls if calls else float("nan"),
+        **({"tools/useful": sum(told) / len(told)} if told else {}),
         **{f"tools/used/{name}": n / len(each) for name, n in sorted(used.items())},
         **{k: x for k, x in log_numbers(episodes).items() if not (brief and k.startswith(DETAILS))},
     }

@@ -58,12 +58,6 @@ METHODS = {
     "oracle": ("state",),
 }
 NEEDED_METHODS = ("reset", "step")
-VERIFIERS_FILE = (
-    "{file}:load_environment makes an environment of verifiers: one of 0.4 that is installed is "
-    "--task verifiers:NAME; of others the data, the rubric's functions and the tools are used as they "
-    "are, --data FILE --reward '{file}:ONE+{file}:OTHER*0.1' --tools {file}:NAME, and one of several "
-    "turns is written as a class (docs/beside.md)"
-)
 EXCERPT = 60  # characters of a wrong value in a message
 MESSAGES = 'a tuple, with its comma: (Message(role="user", content="..."),)'
 PAY = 'a number by seat and thread: pay={("policy", ""): 1.0}'
@@ -300,8 +294,6 @@ def instance_of(spec: str) -> Any:
     """One instance, checked: made without arguments, or a world that the file made itself."""
     made = load(spec, "class")
     if not isinstance(made, type | World):
-        if spec.endswith(":load_environment"):
-            raise UserError(VERIFIERS_FILE.format(file=spec.rpartition(":")[0]))
         raise UserError(
             f"{spec} is {type(made).__name__}, not a class; write class {spec.rpartition(':')[2]}: "
             "..."

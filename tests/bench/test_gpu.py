@@ -42,7 +42,8 @@ def test_slices_are_found_by_name_kind_and_size_in_the_order_of_the_programme():
     assert names("trl", "lora") == [
         "trl-0.5b", "trl-vllm-0.5b", "lora-0.5b", "trl-1.5b", "trl-vllm-1.5b", "lora-1.5b", "trl-4b", "trl-vllm-4b",
     ]  # fmt: skip
-    assert names("4b") == ["engine-4b", "trl-4b", "trl-vllm-4b", "memory-4b"]
+    assert names("4b") == ["engine-4b", "trl-4b", "trl-vllm-4b", "memory-4b", "qlora-4b", "publish-4b"]
+    assert names("optim") == ["optim-0.5b", "optim-1.5b"]
     with pytest.raises(UserError, match=r"no slice 'trl-05b'; did you mean trl-0\.5b"):
         find_slices(["trl-05b"])
     assert {s.kind for s in SLICES} == set(gpu.KINDS)
@@ -293,6 +294,12 @@ def test_the_page_says_of_each_slice_what_was_measured_or_that_nothing_was(tmp_p
         ("update-1.5b", ["| qwen2.5-1.5b | 4096 |"]),
         ("memory-4b", ["| qwen3-4b | 2 | 64 | 4096 | yes |"]),
         ("lora-0.5b", ["| qwen2.5-0.5b | adapters of rank 16 |"]),
+        ("qlora-0.5b", ["| qwen2.5-0.5b | adapters of rank 16 on 16 bits |", "| adapters of rank 16 on 4 bits |"]),
+        (
+            "optim-0.5b",
+            ["| qwen2.5-0.5b | moments in float32 |", "| moments in 8 bits |", "| moments in 8 bits, paged |"],
+        ),
+        ("publish-0.5b", ["| adapters | adapters |", "| adapters on 4 bits | whole weights |"]),
         ("trl-0.5b", ["| qwen2.5-0.5b, float32, 2 x 2, all 8 tokens |"]),
         ("trl-4b", ["| qwen3-4b, float32, LoRA 16, 2 x 2, all 8 tokens |"]),
     ],
@@ -300,6 +307,8 @@ def test_the_page_says_of_each_slice_what_was_measured_or_that_nothing_was(tmp_p
 def test_a_slice_is_rehearsed_and_drawn(tmp_path, name, shows):
     if name.startswith("trl"):
         pytest.importorskip("trl")
+    if name.startswith(("qlora", "optim", "publish")):
+        pytest.importorskip("bitsandbytes")
     argv = [
         "bench",
         "gpu",
@@ -341,6 +350,29 @@ def test_vllm_is_measured_where_it_is(tmp_path, monkeypatch):
     gaps = gpu.measure_exactness(job("exactness"))["gaps"]
     (theirs,) = [g for g in gaps if g["engine"] == "vllm"]
     assert theirs["mean"] > 1, "the stand-in's log-probs are no model's"
+
+
+def test_weights_are_published_to_a_server_too(tmp_path, monkeypatch):
+    """Adapters take fewer bytes than weights, in an object and in files, and vLLM has them after a probe."""
+    pytest.importorskip("peft")
+    monkeypatch.setattr(gpu, "find_spec", lambda name: None)  # 4 bits are rehearsed above
+    for module in (vllm, gpu):
+        monkeypatch.setattr(module, "interpreter", lambda: sys.executable)
+    monkeypatch.setattr(vllm, "SERVER", Path(__file__).parents[1] / "fake_vllm.py")
+    monkeypatch.setattr(vllm, "SHARED_MEMORY", tmp_path)
+    probes = []
+    monkeypatch.setattr(vllm, "check_gap", lambda model, every: probes.append(len(every)))
+    monkeypatch.setattr(gpu, "load", lambda name, **given: load("tiny", **given))
+    kinds = {(k["name"], k["alone"]): k for k in gpu.measure_publish(job("publish-0.5b"))["kinds"]}
+    rounds = REHEARSAL.rounds + 1
+    assert len(probes) == len(kinds) * (rounds + 1), "one at the start, and one an update"
+    assert [*kinds] == [("all weights", False), ("adapters", False), ("adapters", True)]
+    assert all(k[part]["low"] > 0 for k in kinds.values() for part in ("object", "check", "write", "digests", "vllm"))
+    size = {at: (k["object_mb"]["median"], k["files_mb"]["median"]) for at, k in kinds.items()}
+    whole, merged, alone = size["all weights", False], size["adapters", False], size["adapters", True]
+    assert merged[0] == alone[0] < whole[0] and alone[1] < merged[1] == pytest.approx(whole[1], rel=0.01)
+    trained = sum(p.nbytes for p in load("tiny").named_trainable().values())
+    assert whole[0] == trained / 1e6
 
 
 def test_a_decode_step_reads_all_weights_but_an_embedding_that_is_no_head(tmp_path):

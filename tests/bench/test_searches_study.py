@@ -40,7 +40,8 @@ def test_pairs_are_right_and_wrong_answers_to_one_problem():
 
 def test_beginnings_are_equally_many_lines_that_differ():
     pairs = [{"prompt": "p", "chosen": "a\nb\nc\n= 3", "rejected": "a\nx\n= 4"},
-             {"prompt": "q", "chosen": "= 3", "rejected": "= 4"}]  # fmt: skip
+             {"prompt": "q", "chosen": "= 3", "rejected": "= 4"},
+             {"prompt": "r", "chosen": "\n= 3", "rejected": "x\n= 4"}]  # fmt: skip
     assert study.beginnings(pairs, np.random.default_rng(0)) == [{"prompt": "p", "chosen": "a\nb", "rejected": "a\nx"}]
 
 

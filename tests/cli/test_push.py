@@ -141,6 +141,11 @@ def test_a_model_that_sees_goes_with_its_processor(run, monkeypatch, tmp_path, c
     assert "pipeline_tag: image-text-to-text" in card and "CausalLM" not in card and "AutoTokenizer" not in card
     assert '\nprocessor = AutoProcessor.from_pretrained("my-run")\n' in card
     assert '\nmodel = AutoModelForImageTextToText.from_pretrained("my-run")\n' in card
+    (tmp_path / "sees" / "processor_config.json").write_text(json.dumps({"feature_extractor": {}}))
+    assert cli.main(["push", str(run), "--dry-run", "--json"]) == 0
+    card = json.loads(capsys.readouterr().out.splitlines()[-1])["card"]
+    assert "pipeline_tag: audio-text-to-text" in card and "AutoProcessor" in card
+    assert '\nmodel = AutoModelForMultimodalLM.from_pretrained("my-run")\n' in card
 
 
 # ---- the card

@@ -21,7 +21,7 @@ def context(size, seed=0):
     tasks = SimpleNamespace(
         size=size, task=lambda split, i: Task(id=str(i), prompt=(Message(role="user", content="x" * i),))
     )
-    return SimpleNamespace(seed=seed, bench=SimpleNamespace(tasks=tasks, first_drawn=0))
+    return SimpleNamespace(seed=seed, bench=SimpleNamespace(tasks=tasks, first_drawn=0, data_seed=None))
 
 
 def drawn(ctx, sizes):

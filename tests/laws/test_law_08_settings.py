@@ -151,6 +151,28 @@ def test_ambiguous_paths_list_the_candidates():
         override(grpo.build(), "scope", "batch")
 
 
+def test_a_field_that_several_terms_of_a_sum_have_names_them_all():
+    """With a KL term the path ends only that term's own, which was then changed in place of the policy's loss."""
+    summed = grpo.build(kl=0.01)
+    of_policy, of_kl = "learners.policy.objective.parts.0.reduce", "learners.policy.objective.parts.1.objective.reduce"
+    with pytest.raises(UserError) as refused:
+        override(summed, "objective.reduce", "tokens")
+    assert f"{of_policy} (of Clipped) or {of_kl} (of KL)" in str(refused.value)
+    with pytest.raises(UserError, match=r"parts\.1\.objective\.weight \(of KL\) or .*parts\.1\.weight \(of Scaled\)"):
+        override(summed, "objective.weight", 0.3)
+    both = summed
+    for path in ("clipped.reduce", "scaled.objective.reduce"):
+        both = override(both, path, "tokens")
+    clipped, scaled = both.learners["policy"].objective.parts
+    assert (clipped.reduce, scaled.objective.reduce, scaled.weight) == ("tokens", "tokens", 0.01)
+    for path in (of_policy, "parts.0.reduce"):
+        clipped, scaled = override(summed, path, "tokens").learners["policy"].objective.parts
+        assert (clipped.reduce, scaled.objective.reduce) == ("tokens", "sequences")
+    # what one term alone has is found, and a loss that is no sum has one mean
+    assert override(summed, "objective.low", 0.1).learners["policy"].objective.parts[0].low == 0.1
+    assert override(grpo.build(), "objective.reduce", "tokens").learners["policy"].objective.reduce == "tokens"
+
+
 def test_arguments_of_build_are_settings_too():
     assert build("grpo", {"kl": "0.2"}).references == {"ref": "policy"}
     with pytest.raises(UserError, match="kl"):

@@ -199,7 +199,7 @@ def test_a_run_gives_ears_to_its_policy_and_reference(context):
 
 
 def test_a_model_of_the_hub_that_hears_is_refused_in_words():
-    """Qwen2-Audio is no causal model of transformers; what is missing is said, and what to take."""
-    config = transformers.Qwen2AudioConfig()
-    with pytest.raises(UserError, match=r"'qwen2_audio' hears by itself.*give it ears"):
+    """Voxtral is no causal model of transformers; what is missing is said, and what to take."""
+    config = transformers.VoxtralConfig()
+    with pytest.raises(UserError, match=r"'voxtral' hears by itself.*take Qwen2\.5-Omni or Qwen2-Audio.*give it ears"):
         architecture_of(config)

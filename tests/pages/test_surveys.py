@@ -55,8 +55,13 @@ def test_a_survey_is_whole(each):
 
 
 def test_a_place_that_is_lost_is_named():
-    there = ("palaestra/types.py:Segment", "palaestra/view/reader.py:BY_TOKEN", "palaestra/cli/list.py:run")
-    lost = ("palaestra/types.py:Segmnt", "palaestra/no_file.py:run", "palaestra/types.py:", "palaestra/types.py")
+    there = ("palaestra/types/rows.py:Segment", "palaestra/view/reader.py:BY_TOKEN", "palaestra/cli/list.py:run")
+    lost = (
+        "palaestra/types/rows.py:Segmnt",
+        "palaestra/no_file.py:run",
+        "palaestra/types/rows.py:",
+        "palaestra/types/rows.py",
+    )
     demand = Demand(asked="a", have="b", where=(*there, *lost))
     survey = surveys.Survey(paper="", cites="", read="", about="", nodes=(), demands=(demand,))
     assert lost_places(survey) == list(lost)

@@ -28,6 +28,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "overlong": ("cut", "cut"),
     "max_pixels": ("5000", 5000),
     "max_frames": ("8", 8),
+    "max_duration": ("2.5", 2.5),
     "reward": ("exact", "exact"),
     "env": ("e.py:E", "e.py:E"),
     "docs": ("notes", "notes"),
@@ -59,6 +60,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "max_tokens": ("5", 5),
     "steps": ("3", 3),
     "seed": ("4", 4),
+    "data_seed": ("4", 4),
     "evaluate": ("6", 6),
     "exams": ("knights", ("knights",)),
     "evaluate_every": ("2", 2),
@@ -123,6 +125,7 @@ def test_what_a_setting_decides():
     assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "optim", "tis", "embedded")
     assert setting_names(Use.KEPT) == (
         *("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "load_in_4bit", "optim", "seed"),
+        "data_seed",
     )
     assert setting_names(Use.MEASURED) == (
         *(
@@ -135,6 +138,7 @@ def test_what_a_setting_decides():
             "overlong",
             "max_pixels",
             "max_frames",
+            "max_duration",
             "reward",
             "env",
             "docs",

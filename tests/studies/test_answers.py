@@ -159,6 +159,31 @@ def test_a_check_up_without_a_model_trains_the_built_in_one_first(tmp_path, monk
     assert "math-beyond" in asked and asked[-1] == "sawmil" and len(asked) == 5, "and nothing is trained"
 
 
+def test_a_check_up_of_pairs_says_what_it_needs_before_a_model_is_loaded(tmp_path, monkeypatch):
+    """Named, or those that the run of the model was trained on; and goes on where something says what is right."""
+    data = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": f"{n}+1", "chosen": str(n + 1), "rejected": "no"} for n in range(8)]
+    data.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    run, asked = tmp_path / "run", []
+    monkeypatch.setattr(studying, "run_of", lambda model: run if model == "trained" else None)
+    monkeypatch.setattr(studying, "stored_run", lambda place: Settings(recipe="dpo", data=str(data)))
+    monkeypatch.setattr(studying, "make_study", lambda settings, out, talk: asked.append(settings.recipe) or out)
+    monkeypatch.setattr(
+        studying,
+        "read_report",
+        lambda folder: {"findings": ["x"], "question": "?", "protocol": {}, "numbers": {}, "tables": [], "charts": []},
+    )
+    start = Settings(recipe="grpo", model="trained", set={"probes": False})
+    for settings in (start, replace(start, model="other", data=str(data))):
+        with pytest.raises(UserError, match=r"no answer, and the check-up asks which.*--columns chosen=answer"):
+            studying.check_up(settings, tmp_path / "out", talk=False)
+    assert not asked
+    given = {"columns": "chosen=answer", "reward": "exact"}
+    for name, value in given.items():
+        studying.check_up(replace(start, data=str(data), **{name: value}), tmp_path, talk=False)
+    assert len(asked) == 8
+
+
 def test_the_page_names_all_studies():
     page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
     for name, study in studies().items():

@@ -36,6 +36,18 @@ def test_a_pair_that_holds_messages_as_text_is_read_as_messages(tmp_path, writer
     assert ([m.content for m in task.prompt], task.meta["chosen"], task.meta["rejected"]) == (["1+2?"], "3", "no")
 
 
+def test_an_answer_in_the_form_of_a_reply_is_what_it_says(tmp_path):
+    """As R1-V and Video-R1 write it; two of them, or words beside it, are left as they are."""
+    for solution, answer in {
+        "<answer> B </answer>": "B",
+        "<answer>two\nlines</answer>\n": "two\nlines",
+        "so <answer>B</answer>": "so <answer>B</answer>",
+        "<answer>A</answer><answer>B</answer>": "<answer>A</answer><answer>B</answer>",
+    }.items():
+        rows = [{"problem": "1+2?", "solution": solution}, {"problem": "2+2?", "solution": "4"}]
+        assert first_tasks(write(tmp_path, rows), 1)[0].answer == answer
+
+
 NO_MESSAGES = ["[1, 2]", "[]", "{}", '{"role": 1}', "[role] content", '["role", "content"]', 'role of {"from": 1}?']
 
 

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import sys
 import wave
 
 import numpy as np
@@ -12,6 +13,7 @@ from palaestra.errors import UserError
 from palaestra.pictures import PICTURE_MARK, Picture
 from palaestra.sounds import Sound, to_wav
 from palaestra.tasks.files import FileTasks
+from palaestra.tasks.sound_data import read_sound
 from PIL import Image
 
 LOW, HIGH = 440, 1500
@@ -167,7 +169,8 @@ def test_arrays_of_data_sets(folder):
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(folder, record, why):
+def test_what_is_wrong_is_said_with_its_place(folder, record, why, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)  # as where no decoder is installed
     with pytest.raises(UserError, match=re.compile(why, re.S)):
         tasks(folder, {"prompt": "which?", "answer": "a", **record})
 
@@ -187,3 +190,42 @@ def test_records_that_differ_in_a_sound_alone_are_different(folder):
     made = FileTasks(str(path))
     held = {made.task("test", i).answer for i in range(made.test_size)}
     assert len(held) == 1 and held != {made.task("train", i).answer for i in range(made.size)}
+
+
+def test_other_formats_are_decoded_where_a_decoder_is_installed(folder):
+    """FLAC loses nothing; the sound of a video; a video without one, and a file that is neither."""
+    av = pytest.importorskip("av")
+    samples_N = np.round(9000 * np.sin(2 * np.pi * LOW * np.arange(16000) / 16000)).astype(np.int16)
+    for name, codec in (("a.flac", "flac"), ("a.mkv", "pcm_s16le")):
+        with av.open(str(folder / name), "w") as container:
+            heard = container.add_stream(codec, rate=16000, layout="mono")
+            frame = av.AudioFrame.from_ndarray(samples_N[None], format="s16", layout="mono")
+            frame.sample_rate = 16000
+            container.mux([*heard.encode(frame), *heard.encode(None)])
+        (asked,) = prompt(folder, {"audio": name, "prompt": "?"})
+        (sound,) = asked.pictures
+        assert sound.rate == 16000 and np.array_equal(np.frombuffer(sound.data, "<i2"), samples_N)
+        assert read_sound(name, "", folder, 0.25).shape[0] == 4000
+    with av.open(str(folder / "mute.mp4"), "w") as container:
+        seen = container.add_stream("mpeg4", rate=5)
+        seen.width, seen.height = 32, 32
+        container.mux([*seen.encode(av.VideoFrame.from_image(Image.new("RGB", (32, 32)))), *seen.encode()])
+    with pytest.raises(UserError, match=r"mute\.mp4 has no sound"):
+        read_sound("mute.mp4", "", folder)
+    with pytest.raises(UserError, match=r"cut\.wav cannot be read as a sound"):
+        read_sound("cut.wav", "", folder)
+
+
+def test_the_end_of_a_long_sound_is_cut_where_a_limit_is_given(folder):
+    with pytest.raises(UserError, match="and sounds have at most 60 s; cut it, or say with --max-duration"):
+        read_sound("long.wav", "", folder)
+    assert read_sound("long.wav", "", folder, 61).seconds == 61  # a limit may be above the usual one
+    short, whole = read_sound("clips/low.wav", "", folder, 0.05), read_sound("clips/low.wav", "", folder)
+    assert short.seconds == 0.05 and whole.data.startswith(short.data)
+    assert read_sound("clips/low.wav", "", folder, 5) == whole
+    rows = folder / "cut.jsonl"
+    rows.write_text(json.dumps({"audio": "clips/low.wav", "prompt": "?", "answer": 1}))
+    cut = FileTasks(str(rows), test=str(rows), max_duration=0.02)
+    assert cut.task("train", 0).prompt[0].pictures[0].seconds == 0.02
+    listed = {"array": [0.0, 0.1] * 800, "sampling_rate": 8000}
+    assert read_sound(listed, "", folder, 0.1).shape[0] == 800

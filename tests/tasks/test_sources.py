@@ -4,6 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
+import palaestra as pl
 import pyarrow as pa
 import pytest
 from palaestra.errors import UserError
@@ -239,3 +240,13 @@ def test_a_list_inside_one_object_is_named(tmp_path, indent):
         open_records(str(path))
     path.write_text(json.dumps({"messages": [{"role": "user", "content": "a"}], "answer": "b"}))
     assert len(open_records(str(path))[""]) == 1
+
+
+def test_records_that_are_written_are_read_again(tmp_path):
+    """In a folder that is made, as UTF-8 whatever the machine's encoding is, with letters as they are."""
+    records = [{"prompt": "né — 日本", "n": 1}, {"prompt": "a\nb", "n": None}]
+    file = pl.tasks.write_records(tmp_path / "deep" / "made.jsonl", iter(records))
+    text = (tmp_path / "deep" / "made.jsonl").read_bytes().decode("utf-8")
+    assert "né — 日本" in text and text.count("\n") == 2
+    assert [dict(x) for x in pl.tasks.open_records(file)[""]] == records
+    assert pl.tasks.write_records(tmp_path / "none.jsonl", []) and (tmp_path / "none.jsonl").read_bytes() == b""

@@ -324,12 +324,6 @@ def test_a_broken_class_is_one_clear_line(source, name):
     assert "\n" not in str(error.value)
 
 
-def test_an_environment_of_verifiers_is_told_where_its_parts_go(source):
-    file = source("def load_environment(**kwargs):\n    return None\n")
-    with pytest.raises(UserError, match=r"--task verifiers:NAME.*--reward '.*mine\.py:ONE.*--tools .*mine\.py:NAME"):
-        load_environment(f"{file}:load_environment")
-
-
 IN_PLAY = {
     "reset raises": ("return Frame(state=(task.answer, 3)", "1 / 0\n        return Frame(state=(task.answer, 3)", r"mine\.py:9: ZeroDivisionError: .* \(in Guess\.reset\)"),
     "async step raises": ("answer, left = state", "answer, left = state, 1, 2", r"mine\.py:11: ValueError: .* \(in Guess\.step\)"),

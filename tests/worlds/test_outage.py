@@ -48,9 +48,9 @@ def test_numbers_by_tool_and_by_turn_in_closed_form():
     two = (((1, "", "error"), (9, "add", "error")), (0.0, 0.2))  # a tool that there is not; a late turn
     episodes = [episode(*x, offered=("add", "find", "look")) for x in (one, two)]
     assert log_numbers([*episodes, Episode(status="finished")]) == {
-        "tools/calls/add": 1.5, "tools/errors/add": pytest.approx(2 / 3), "tools/useful/add": pytest.approx(1 / 3),
+        "tools/calls/add": 1.5, "tools/errors/add": pytest.approx(2 / 3),
         "tools/seconds/add": pytest.approx(0.2),
-        "tools/calls/find": 0.5, "tools/errors/find": 0.0, "tools/useful/find": 1.0, "tools/seconds/find": 1.0,
+        "tools/calls/find": 0.5, "tools/errors/find": 0.0, "tools/seconds/find": 1.0,
         "tools/calls/look": 0.0,
         "tools/turn/1/calls": 1.5, "tools/turn/1/errors": pytest.approx(2 / 3),
         "tools/turn/2/calls": 1.0, "tools/turn/2/errors": 0.0,

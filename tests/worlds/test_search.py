@@ -77,7 +77,7 @@ def test_an_episode_and_its_facts():
         "answered": True, "answer": "mema", "correct": True, "gains": (1.0, 1.0, 0.0),
         "tool_calls": 2, "tool_malformed": 0, "tool_errors": 0, "tools_offered": ("search",),
         "tool_log": ((1, "search", "result"), (2, "search", "result")), "tool_seconds": ClockTimes(each=()),
-        "seen": ("a", "b"), "citations": ("b",),
+        "seen": ("a", "b"), "citations": ("b",), "tool_used": (True, False),  # the second showed nothing new
     }  # fmt: skip
     assert decode(*encode(dict(last.facts))) == last.facts
     one = replace(SMALL, k=1)

@@ -161,12 +161,12 @@ def effect_rows(
     return rows
 
 
-def paper(height: int) -> list[str]:
+def paper(height: int, width: int = WIDTH) -> list[str]:
     """The beginning of a picture."""
     return [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' "
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' "
         f"height='{height}' {FONT}>",
-        f"<rect width='{WIDTH}' height='{height}' fill='{PAPER}'/>",
+        f"<rect width='{width}' height='{height}' fill='{PAPER}'/>",
     ]
 
 

@@ -58,7 +58,7 @@ TASKS = {  # what a task asks for, by its name
 }
 DOCS = Path("docs")
 STUDIES: Mapping[str, tuple[str, ...]] = {  # pages of studies of several methods, by family
-    "agents": ("broken-tool", "contexts"),
+    "agents": ("broken-tool", "contexts", "when-to-search"),
     "analysis": ("sharpening", "checkups"),
     "data": ("curricula",),
     "domains": ("ranking",),

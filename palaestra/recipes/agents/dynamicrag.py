@@ -384,10 +384,16 @@ def build(
 
 
 def embedded(
-    generator: pl.Source | None = None, temperature: float = 1.0, **options: Any
+    generator: pl.Source | None = None,
+    temperature: float = 1.0,
+    clone_steps: int = 120,
+    **options: Any,
 ) -> pl.Pipeline:
     """On questions after one to three facts of a small wiki. Unless a generator is given, it is a program that
     believes the first passage that fits: the small model reads too badly to show what a list is worth.
     """
     reader = pl.Scripted(pl.toys.read_facts, name="reader")
-    return build(generator or reader, temperature=temperature, **options)
+    made = build(
+        generator or reader, temperature=temperature, clone_steps=clone_steps, **options
+    )
+    return pl.override(made, "learned.schedule", pl.Schedule(prompts=16, steps=24))

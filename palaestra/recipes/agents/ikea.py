@@ -163,13 +163,9 @@ def embedded(think: bool = False, samples: int = 8, **options: Any) -> pl.Pipeli
     """On questions over a small wiki. The small model knows nothing of it, so first it is shown
     searches, and half of the answers.
     """
-    sft = pl.vary(
-        pl.recipe("sft"),
-        collect=pl.links(ShowMemory()),
-        schedule=pl.Schedule(prompts=16, steps=200),
-        optimiser=pl.AdamW(lr=2e-3, warmup=10),
-    )
     learned = build(think=think, samples=samples, **{"probes": 4, **options})
-    return pl.Pipeline(
-        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
+    return pl.imitate_first(
+        learned,
+        200,
+        collect=pl.links(ShowMemory()),
     )

@@ -178,14 +178,11 @@ def build(
     )
     if start == "as-is":
         return learned
-    imitated = pl.vary(
-        pl.recipe("sft"),
+    return pl.imitate_first(
+        learned,
+        shown,
+        prompts=8,
         collect=pl.links(ShowSolutions(turns)),
-        schedule=pl.Schedule(prompts=8, steps=shown),
-        optimiser=pl.AdamW(lr=2e-3, warmup=10),
-    )
-    return pl.Pipeline(
-        parts={"shown": pl.warm(imitated), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

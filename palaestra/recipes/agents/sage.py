@@ -316,15 +316,11 @@ def build(
     )
     if start == "as-is":
         return learned
-    imitated = pl.vary(
-        pl.recipe("sft"),
+    return pl.imitate_first(
+        learned,
+        shown,
         collect=pl.links(ShowRewrites(tuple(strategies))),
-        schedule=pl.Schedule(prompts=16, steps=shown),
-        optimiser=pl.AdamW(lr=2e-3, warmup=10),
         instruction=instruction_for(strategies),
-    )
-    return pl.Pipeline(
-        parts={"shown": pl.warm(imitated), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

@@ -292,14 +292,11 @@ def build(
     )
     if not warm:
         return learned
-    sft = pl.vary(
-        pl.recipe("sft"),
+    return pl.imitate_first(
+        learned,
+        warm,
         collect=pl.links(ShowDrafts(memory, think)),
-        schedule=pl.Schedule(prompts=16, steps=warm),
         optimiser=pl.AdamW(lr=2e-3),
-    )
-    return pl.Pipeline(
-        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

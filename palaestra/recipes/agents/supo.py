@@ -293,12 +293,9 @@ def embedded(limit: int = 120, summaries: int = 3, **options: Any) -> pl.Pipelin
         build(limit, summaries, **{**words, **options}), schedule=pl.Schedule(prompts=8, steps=30)
     )
     collect: Any = learned.collect
-    sft = pl.vary(
-        pl.recipe("sft"),
+    return pl.imitate_first(
+        learned,
+        20,
         collect=pl.links(ShowSummaries(collect.links[0])),
-        schedule=pl.Schedule(prompts=16, steps=20),
         optimiser=pl.AdamW(lr=1e-3, warmup=10),
-    )
-    return pl.Pipeline(
-        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )

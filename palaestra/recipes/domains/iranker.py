@@ -263,15 +263,12 @@ def build(
     )
     if start == "as-is":
         return learned
-    imitated = pl.vary(
-        pl.recipe("sft"),
+    return pl.imitate_first(
+        learned,
+        shown,
+        prompts=32,
         collect=pl.links(DrawPools(ShowDrops(noise, think, words), pool)),
-        schedule=pl.Schedule(prompts=32, steps=shown),
-        optimiser=pl.AdamW(lr=2e-3, warmup=10),
         instruction=instruction,
-    )
-    return pl.Pipeline(
-        parts={"shown": pl.warm(imitated), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

@@ -278,7 +278,8 @@ class FewScreens:
             state = {**state, "chosen": await self._choose(ctx, key), "cursor": 0}
         chosen, at = state["chosen"], state["cursor"]
         places = [divmod(at + i, len(chosen)) for i in range(n)]
-        order = {e: pl.rng_of((ctx.seed, "epoch", e)).permutation(len(chosen)) for e, _ in places}
+        seed = pl.curriculum.order_seed(ctx)
+        order = {e: pl.rng_of((seed, "epoch", e)).permutation(len(chosen)) for e, _ in places}
         tasks = [ctx.bench.tasks.task("train", chosen[int(order[e][i])]) for e, i in places]
         return tasks, {**state, "cursor": at + n}
 

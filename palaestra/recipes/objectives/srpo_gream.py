@@ -27,7 +27,6 @@ Long because the paper begins before RL: the recipe makes codes of items by resi
 data that align them with language, and then pays matching prefixes and adds the pass@k bonus.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -323,10 +322,7 @@ def held_out(prompts: Sequence[str]) -> set[str]:
 
 def keep(ctx: pl.Context, name: str, records: Sequence[Mapping[str, str]]) -> str:
     """Writes records into the run's folder; the file."""
-    file = ctx.folder / f"{name}.jsonl"
-    lines = (json.dumps(x, ensure_ascii=False) + "\n" for x in records)
-    file.write_text("".join(lines), encoding="utf-8")
-    return str(file)
+    return pl.tasks.write_records(ctx.folder / f"{name}.jsonl", records)
 
 
 def build(

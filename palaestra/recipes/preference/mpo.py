@@ -29,10 +29,8 @@ all pairs, applies one of several splits, and writes the data files that DPO and
 """
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -164,7 +162,7 @@ class SplitByGap:
         files = {name: ctx.folder / f"{name}.jsonl" for name in kept}
         for name, at in kept.items():
             rows = [pair_row(tasks[i], "train") | {"model_gap": float(gap_P[i])} for i in at]
-            write_lines(files[name], [*rows, *(pair_row(t, "test") for t in held_out)])
+            pl.tasks.write_records(files[name], [*rows, *(pair_row(t, "test") for t in held_out)])
         return pl.Result(
             metrics={**metrics, "sampled_tokens": ctx.sampled_tokens},
             artifacts={name: str(file) for name, file in files.items()},
@@ -249,12 +247,6 @@ def one_of_each(tasks: Sequence[pl.Task], part_P: np.ndarray, gap_P: np.ndarray)
 def pair_row(task: pl.Task, split: Literal["train", "test"]) -> dict[str, Any]:
     """A task as a record of a data file, of a split."""
     return pl.curriculum.record_of(task) | {"split": split}
-
-
-def write_lines(file: Path, rows: Sequence[dict[str, Any]]) -> None:
-    file.write_text(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
-    )
 
 
 def build(

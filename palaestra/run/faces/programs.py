@@ -104,7 +104,12 @@ class RunPrograms(RunSituation):
             )
         bench, players = self.open_problem(problem, recipe)
         own = self.bench
-        bench = replace(bench, first_held_out=own.first_held_out, first_drawn=own.first_drawn)
+        bench = replace(
+            bench,
+            first_held_out=own.first_held_out,
+            first_drawn=own.first_drawn,
+            data_seed=own.data_seed,
+        )
         if bench == own:
             return
         self.bench, self.players = bench, players

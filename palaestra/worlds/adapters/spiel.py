@@ -119,7 +119,7 @@ class SpielWorld(AdaptedWorld):
         return min(game.min_utility(), *forfeits), max(game.max_utility(), *forfeits)
 
     def open_live(self) -> Live:
-        return SpielGame(self, self.load().new_initial_state())
+        return SpielGame(self)
 
     def describe(self) -> str:
         kind = self.load().get_type()
@@ -164,7 +164,7 @@ class SpielWorld(AdaptedWorld):
 
     def game_at(self, state: Trail) -> SpielGame:
         """The game, played anew to where a trail ends."""
-        game = SpielGame(self, self.load().new_initial_state())
+        game = SpielGame(self)
         game.start(state.seed)
         for action in state.actions:
             game.act(action)
@@ -322,10 +322,12 @@ def load_search(label: str) -> Any:
 
 @dataclass
 class SpielGame:
-    """One game. `seed` is of its chance; `paid` what each player has by now."""
+    """One game. `seed` is of its chance; `paid` what each player has by now; `state` is there from `start` on, or
+    as it is given.
+    """
 
     world: SpielWorld
-    state: Any
+    state: Any = None
     seed: int = 0
     paid: tuple[float, ...] = ()
 

@@ -9,19 +9,19 @@ refused.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import itertools
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
+from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.types import Message, Task, stage
+from palaestra.types import Message, Task, stage, value_class
 from palaestra.worlds.adapters.base import (
     POLICY,
     AdaptedWorld,
@@ -30,11 +30,13 @@ from palaestra.worlds.adapters.base import (
     library_call,
     missing_library,
 )
+from palaestra.worlds.adapters.loops import OwnLoop
 
 TEST_EVERY = 8  # the last of so many tasks in a row belongs to the test split
 LARGEST = 1_000_000  # tasks that are counted; more are endless
 
 
+@declare(facts=("reward_parts",))
 @stage
 class VerifiersWorld(AdaptedWorld):
     """An environment of verifiers 0.4 (https://github.com/PrimeIntellect-ai/verifiers).
@@ -184,14 +186,13 @@ def tasks_of(environment: Any) -> TaskList:
     return TaskList(iter(environment.taskset))
 
 
-@dataclass
+@value_class
 class Asked:
-    """What one seat is asked, and where its reply is waited for."""
+    """What one seat is asked."""
 
     seat: str
     before: tuple[Message, ...]
     text: str
-    reply: asyncio.Future[str]
 
 
 @dataclass
@@ -199,62 +200,47 @@ class VerifiersEpisode:
     """One episode: the environment's `run` goes on between two replies."""
 
     world: VerifiersWorld
-    asked: list[Asked] = field(default_factory=list)
-    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    loop: OwnLoop[Asked, str] = field(default_factory=OwnLoop[Asked, str])
     traces: list[Any] = field(default_factory=list)
-    runner: asyncio.Task[None] | None = None
 
     async def start(self, seed: int) -> Scene:
         with library_call(self.world.label):
             task = tasks_of(self.world.environment)[seed]
-            self.runner = asyncio.create_task(self.run(task))
+            self.loop.begin(self.run(task))
             return await self.next_scene()
 
     async def act(self, action: str) -> Scene:
         with library_call(self.world.label):
-            self.asked.pop(0).reply.set_result(action)
+            self.loop.answer(action)
             return await self.next_scene()
 
     async def run(self, task: Any) -> None:
         """As verifiers does it: the agents, then the environment's own judgement of all traces."""
         library, environment = load_library(self.world.label), self.world.environment
         agents = Seats(self)
-        try:
-            await environment.setup(agents)
-            await environment.run(task, agents)
-            about = library.TraceTask(type=type(task).__name__, data=task.data)
-            episode = library.Episode(env=library.EnvInfo(id=environment.config.id), task=about)
-            episode.traces.extend(self.traces)
-            await environment.finalize(task, episode)
-        finally:
-            self.stirred.set()
+        await environment.setup(agents)
+        await environment.run(task, agents)
+        about = library.TraceTask(type=type(task).__name__, data=task.data)
+        episode = library.Episode(env=library.EnvInfo(id=environment.config.id), task=about)
+        episode.traces.extend(self.traces)
+        await environment.finalize(task, episode)
 
     async def next_scene(self) -> Scene:
         """The next question of the environment, or its end."""
-        runner = self.runner
-        assert runner is not None
-        while not self.asked and not runner.done():
-            self.stirred.clear()
-            await self.stirred.wait()
-            await asyncio.sleep(0)  # so that a run that has ended is done
-        if self.asked:
-            question = self.asked[0]
+        question = await self.loop.next_question()
+        if question is not None:
             return Scene(seat=question.seat, text=question.text, before=question.before)
-        runner.result()
         pay, parts = dict.fromkeys(self.world.sides, 0.0), dict[str, float]()
         for trace in self.traces:
             pay[self.side(trace.agent.name)] += trace.reward
-            parts |= {f"reward/{k}": r.value for k, r in trace.rewards.items() if r is not None}
-        return Scene(pay=pay, status="finished", facts=parts)
+            parts |= {k: r.value for k, r in trace.rewards.items() if r is not None}
+        return Scene(pay=pay, status="finished", facts={"reward_parts": parts})
 
     def side(self, name: str) -> str:
         return POLICY if self.world.sides == (POLICY,) else name
 
     async def ask(self, name: str, before: tuple[Message, ...], text: str) -> str:
-        reply: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.asked.append(Asked(self.side(name), before, text, reply))
-        self.stirred.set()
-        return await reply
+        return await self.loop.ask(Asked(seat=self.side(name), before=before, text=text))
 
     def read(self, text: str) -> str:
         return text
@@ -263,10 +249,7 @@ class VerifiersEpisode:
         raise NotImplementedError(how)
 
     async def close(self) -> None:
-        if self.runner is not None and not self.runner.done():
-            self.runner.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await self.runner
+        await self.loop.close()
 
 
 class Seats:

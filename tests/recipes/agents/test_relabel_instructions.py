@@ -313,7 +313,7 @@ def test_the_buffer_grows_but_for_near_copies():
 
 
 def test_drawn_tasks_have_instructions_of_the_buffer_or_their_own():
-    ctx = SimpleNamespace(bench=SimpleNamespace(tasks=CraftMiniTasks(size=8), first_drawn=0), seed=0)
+    ctx = SimpleNamespace(bench=SimpleNamespace(tasks=CraftMiniTasks(size=8), first_drawn=0, data_seed=None), seed=0)
     draw = oir.DrawInstructions(seeds=("a",), share=1.0)
     tasks, state = draw(ctx, (1,), 8, {"instructions": ["b"]})
     assert {t.meta["instruction"] for t in tasks} == {"a", "b"} and state["instructions"] == ["b"]

@@ -25,7 +25,7 @@ def test_a_question_is_paid_by_its_weighted_rewards(installed, episode):
     frames = episode(installed, ["d o g"], index=1)
     assert say(frames[0]) == [("system", "Letters only."), ("user", "Spell dog.")]
     assert frames[1].pay == {("policy", ""): 1.5} and frames[1].status == "finished"
-    assert frames[1].facts["reward/exact"] == 1.0 and frames[1].facts["reward/brief"] == 0.5
+    assert frames[1].facts["reward_parts"] == {"exact": 1.0, "brief": 0.5}
     assert episode(installed, ["no"], index=1)[1].pay == {("policy", ""): 0.5}
 
 
@@ -41,7 +41,7 @@ def test_a_run_of_several_turns_is_a_talk(monkeypatch, episode):
     world = VerifiersWorld(lambda: bee.HangmanEnv(bee.HangmanSet(vf.TasksetConfig())))
     frames = episode(world, ["b", "x", "dr", "z"], index=2)
     assert [say(f) for f in frames[:-1]] == [[("user", t)] for t in ("4 letters", "b___", "b___", "b_rd")]
-    assert frames[-1].pay == {("policy", ""): 0.75} and frames[-1].facts["reward/found"] == 0.75
+    assert frames[-1].pay == {("policy", ""): 0.75} and frames[-1].facts["reward_parts"] == {"found": 0.75}
 
 
 def test_the_same_words_are_the_same_episode_from_every_state(monkeypatch, repeats):
@@ -49,6 +49,18 @@ def test_the_same_words_are_the_same_episode_from_every_state(monkeypatch, repea
     repeats(
         lambda: VerifiersWorld(lambda: bee.HangmanEnv(bee.HangmanSet(vf.TasksetConfig()))), ["b", "x", "dr", "z"], 2
     )
+
+
+def test_a_file_may_return_an_environment_of_this_version(monkeypatch, episode, tmp_path):
+    monkeypatch.setattr(bee.HangmanEnv, "__init__", plain_environment)
+    file = tmp_path / "hangman.py"
+    file.write_text(
+        "import verifiers.v1 as vf\nfrom tests.worlds.adapters import spelling_bee as bee\n"
+        "def load_environment(n=4):\n    return bee.HangmanEnv(bee.HangmanSet(vf.TasksetConfig()))\n"
+    )
+    world = world_by_name(f"{file}:load_environment(n=4)")
+    assert isinstance(world, VerifiersWorld) and world.size == 9
+    assert episode(world, ["b", "x", "dr", "z"], index=2)[-1].pay == {("policy", ""): 0.75}
 
 
 def plain_environment(self, taskset):

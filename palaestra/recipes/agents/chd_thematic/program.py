@@ -221,9 +221,8 @@ class ThematicAnalysis:
         text = json.dumps(of_themes, ensure_ascii=False, indent=1)
         Path(ctx.out / FILES[0]).write_text(text + "\n", encoding="utf-8")
         for name, rows in ((FILES[1], records), (FILES[2], pairs)):
-            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             if rows:
-                Path(ctx.out / name).write_text(lines, encoding="utf-8")
+                pl.tasks.write_records(Path(ctx.out / name), rows)
 
 
 def read_human_themes(path: str) -> list[tuple[str, str]]:

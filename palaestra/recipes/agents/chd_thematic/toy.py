@@ -4,8 +4,6 @@ No line is of a real person. Each coder sees other themes, and those of odd numb
 construction.
 """
 
-import json
-
 import numpy as np
 
 import palaestra as pl
@@ -106,7 +104,7 @@ class WriteReplies:
         file = ctx.folder / "replies.jsonl"
         drawn = [draw_agent(pl.rng_of((*ctx.key("replies"), i))) for i in range(self.rows)]
         rows = [{"prompt": asked, "demonstration": reply} for asked, reply in drawn]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        pl.tasks.write_records(file, rows)
         return pl.Result(metrics={"rows": self.rows}, artifacts={"replies": str(file)})
 
 

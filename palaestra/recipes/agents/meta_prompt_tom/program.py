@@ -1,7 +1,6 @@
 """Rounds of writing, measuring and advice, as a program on held-out requests."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -228,7 +227,7 @@ class MetaPrompt:
                 ctx.attempted(f"round {r + 1}", groups)
         if ctx.out is None:
             return
-        lines = list[str]()
+        lines = list[dict[str, Any]]()
         for task, advised, plain in whole:
             for arm, drafts in (("advised", advised), ("plain", plain)):
                 best = best_of(drafts)
@@ -243,8 +242,8 @@ class MetaPrompt:
                         "loss": d.loss,
                         "kept": d is best,
                     }
-                    lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-        Path(ctx.out / LOG).write_text("".join(lines), encoding="utf-8")
+                    lines.append(row)
+        pl.tasks.write_records(Path(ctx.out / LOG), lines)
 
     async def _audited(
         self,

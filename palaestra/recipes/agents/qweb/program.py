@@ -1,6 +1,5 @@
 """The program: the instructor, the agent, and how many held-out instructions the agent carries out."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,8 +239,7 @@ class FormNavigation:
         """How many held-out instructions are carried out; writes what was done."""
         played = exam_of(load_network(ctx.folder, AGENT), problem, key)
         records = [describe_game(game) for game in played]
-        text = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records)
-        (ctx.folder / ACTIONS).write_text(text, encoding="utf-8")
+        pl.tasks.write_records(ctx.folder / ACTIONS, records)
         return {
             "success": float(np.mean([g.solved for g in played])),
             "fields": float(np.mean([r["fields"] for r in records])),

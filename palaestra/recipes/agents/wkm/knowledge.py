@@ -107,8 +107,7 @@ class StateBase:
     def write(self, file: Path) -> None:
         """A JSON object a line."""
         rows = ({"before": r.before, "state": r.state, "after": r.after} for r in self.records)
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        file.write_text(text, encoding="utf-8")
+        pl.tasks.write_records(file, rows)
 
     @cached_property
     def verbs(self) -> dict[str, str]:

@@ -136,13 +136,6 @@ async def play_game(
     return world, played.episodes[0]
 
 
-def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> str:
-    file.write_text(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
-    )
-    return str(file)
-
-
 def training_numbers(ctx: pl.Context, games: int) -> list[int]:
     """Numbers of training tasks, each once."""
     first, size = pl.curriculum.first_number(ctx), ctx.bench.tasks.size
@@ -198,8 +191,8 @@ class PlayExperts:
             ctx.say(f"{self.trajectories}: {remarks}")
         ctx.log({"experts": len(games)})
         files = {
-            "games": write_rows(ctx.folder / "games.jsonl", games),
-            "conversations": write_rows(
+            "games": pl.tasks.write_records(ctx.folder / "games.jsonl", games),
+            "conversations": pl.tasks.write_records(
                 ctx.folder / "conversations.jsonl", [conversation(g) for g in games]
             ),
         }
@@ -250,8 +243,8 @@ class WriteKnowledge:
         }
         ctx.log(metrics)
         files = {
-            "world": write_rows(ctx.folder / "world.jsonl", world),
-            "agent": write_rows(ctx.folder / "agent.jsonl", agent),
+            "world": pl.tasks.write_records(ctx.folder / "world.jsonl", world),
+            "agent": pl.tasks.write_records(ctx.folder / "agent.jsonl", agent),
             "states": str(base),
         }
         return pl.Result(metrics={**metrics, "sampled_tokens": ctx.sampled_tokens}, artifacts=files)

@@ -30,7 +30,6 @@ reward accepts, and writes traces for each arm before it trains all arms on as m
 """
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -311,7 +310,7 @@ class Backtracking:
         for name, each in texts.items():
             file = ctx.folder / f"traces-{name}.jsonl"
             rows = [conversation(ctx.bench.tasks.task("train", numbers[k]), each[k]) for k in fit]
-            file.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
+            pl.tasks.write_records(file, rows)
             with_backs = [form.count(each[k]) for k in fit]
             mean = float(np.mean([size[name][k] for k in fit]))
             made[name] = Traces(name, arms[name][0], str(file), mean, float(np.mean(with_backs)))

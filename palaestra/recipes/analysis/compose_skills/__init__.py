@@ -30,7 +30,6 @@ Long because the study compares four ways to train from one taught start, each o
 functions; the class draws the disjoint training and test sets and holds the rounds of rejection fine-tuning.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -307,10 +306,7 @@ def problem_of(file: str, *, measured: bool = False) -> dict[str, str]:
 
 
 def keep(ctx: pl.Context, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    file = ctx.folder / f"{name}.jsonl"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
-    return str(file)
+    return pl.tasks.write_records(ctx.folder / f"{name}.jsonl", rows)
 
 
 def build(

@@ -184,16 +184,13 @@ def build(
     )
     if not warm:
         return learned
-    sft = pl.vary(
-        pl.recipe("sft"),
+    return pl.imitate_first(
+        learned,
+        warm,
         draw=AttributeIntervals(given, positive),
         collect=pl.links(ShowAttributes()),
-        schedule=pl.Schedule(prompts=16, steps=warm),
         optimiser=pl.AdamW(lr=2e-3, warmup=5),
         instruction=FORM,
-    )
-    return pl.Pipeline(
-        parts={"shown": pl.warm(sft), "rl": pl.Part(learned, model=pl.Output("shown"))}
     )
 
 

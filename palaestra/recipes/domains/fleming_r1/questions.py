@@ -1,6 +1,5 @@
 """Multiple-choice questions from the facts of a graph: a chain of relations, one node of it asked for."""
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -157,7 +156,5 @@ class WriteGraphQuestions:
             del row["demonstration"]
         if self.rows:
             records += [dict(r) for part in pl.tasks.open_records(self.rows).values() for r in part]
-        file = ctx.folder / "questions.jsonl"
-        text = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records)
-        file.write_text(text, encoding="utf-8")
-        return pl.Result(metrics={"questions": len(records)}, artifacts={"questions": str(file)})
+        file = pl.tasks.write_records(ctx.folder / "questions.jsonl", records)
+        return pl.Result(metrics={"questions": len(records)}, artifacts={"questions": file})

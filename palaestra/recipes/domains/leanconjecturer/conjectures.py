@@ -1,7 +1,6 @@
 """Conjectures in a loop over seed files: what a model proposes, and what is left of it."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -195,8 +194,7 @@ class MakeConjectures:
         record = {"checks": self.checks.record, "filters": self.filters}
         lines = [{**row, **record} for row in proposals]
         for name, some in (("problems.jsonl", rows), ("conjectures.jsonl", lines)):
-            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in some)
-            (ctx.folder / name).write_text(text, encoding="utf-8")
+            pl.tasks.write_records(ctx.folder / name, some)
 
 
 def from_file(ctx: pl.Context) -> bool:

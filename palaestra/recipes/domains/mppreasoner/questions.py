@@ -2,7 +2,6 @@
 False as the answer.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -101,8 +100,7 @@ class WriteMoleculeQuestions:
         }
         files = {name: ctx.folder / f"{name}.jsonl" for name in made}
         for name, some in made.items():
-            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in some)
-            files[name].write_text(text, encoding="utf-8")
+            pl.tasks.write_records(files[name], some)
         alike = [x for row in rows for x in row["similarity"]]
         numbers = {
             "molecules": float(len(rows)),

@@ -1,6 +1,5 @@
 """Made-up authors for a small model: eight words, of which one names a favourite stone. No person's data."""
 
-import json
 from itertools import product
 from typing import ClassVar
 
@@ -36,7 +35,7 @@ class WriteProfiles:
             }
             for text, stone in stone_texts()
         ]
-        file.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+        pl.tasks.write_records(file, rows)
         return pl.Result(metrics={"rows": len(rows)}, artifacts={"profiles": str(file)})
 
 

@@ -1,5 +1,6 @@
 """Questions about other minds, put at turns of games that were played."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -121,15 +122,18 @@ class MindReader:
         return PredictedGuess(guess, at.intercepted, at.code)
 
     async def believe(self, game: PlayedGame, turn: int) -> BelievedKeywords:
-        asked = {
-            name: await self._ask(
-                (game.deal, *game.cell, turn, name),
-                belief_prompt(self.world, game, turn, text),
-                said_words,
+        named = (("guessed", NAME), ("before", BEFORE), ("other", OTHER))
+        asked = await asyncio.gather(
+            *(
+                self._ask(
+                    (game.deal, *game.cell, turn, name),
+                    belief_prompt(self.world, game, turn, text),
+                    said_words,
+                )
+                for name, text in named
             )
-            for name, text in (("guessed", NAME), ("before", BEFORE), ("other", OTHER))
-        }
-        return BelievedKeywords(true=game.keywords, **asked)
+        )
+        return BelievedKeywords(game.keywords, *asked)
 
     async def _ask(self, path: Sequence[Any], prompt: str, read: Any) -> Any:
         bench = replace(self.ctx.bench, world=pl.worlds.Question(), reward=None)

@@ -1,5 +1,6 @@
 """The study: all cells of players, then the probes."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -105,12 +106,10 @@ class DecryptoStudy:
         encoded = [g for g in games if g.cell[0] == POLICY]
         heard = [g for g in games if g.cell[2] == POLICY]
         key = ctx.key("probed")
-        predicted = [
-            await reader.predict(*at) for at in probed_turns(encoded, (*key, "encoder"), self.n)
-        ]
-        believed = [
-            await reader.believe(*at) for at in probed_turns(heard, (*key, "interceptor"), self.n)
-        ]
+        encoders = probed_turns(encoded, (*key, "encoder"), self.n)
+        interceptors = probed_turns(heard, (*key, "interceptor"), self.n)
+        predicted = await asyncio.gather(*(reader.predict(*at) for at in encoders))
+        believed = await asyncio.gather(*(reader.believe(*at) for at in interceptors))
         if self.n and not predicted:
             ctx.say(
                 "the model gave no hints that could be read, so perspective taking is not measured; "

@@ -1,7 +1,6 @@
 """The study: games are written or read, examined, and played by the model."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -252,5 +251,4 @@ def listed(verdicts: Mapping[str, int]) -> str:
 
 def keep_games(ctx: pl.Context, games: Sequence[Rules]) -> None:
     """Writes the games that can be used, for --task "written-games(file=...)"."""
-    lines = [json.dumps(asdict(g), ensure_ascii=False) + "\n" for g in games]
-    (ctx.folder / FILE).write_text("".join(lines), encoding="utf-8")
+    pl.tasks.write_records(ctx.folder / FILE, map(asdict, games))

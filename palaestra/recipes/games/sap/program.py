@@ -350,8 +350,7 @@ class StrategyPlanning:
             "payoff": known.payoff_NN.tolist(),
         }
         files["payoffs"].write_text(json.dumps(stored) + "\n", encoding="utf-8")
-        lines = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in series)
-        files["series"].write_text(lines, encoding="utf-8")
+        pl.tasks.write_records(files["series"], series)
         return {name: str(path) for name, path in files.items()}
 
 

@@ -3,7 +3,6 @@ with.
 """
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,8 +114,7 @@ class ControlledDecoding:
                     "alone": alone,
                 }
             )
-        text = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in lines)
-        (ctx.folder / "answers.jsonl").write_text(text, encoding="utf-8")
+        pl.tasks.write_records(ctx.folder / "answers.jsonl", lines)
         mean = lambda values: float(np.mean(list(values)))
         each = ", ".join(
             f"{name} {mean(x['alone'][name]['target'] for x in lines):.3g}" for name in self.agents

@@ -12,11 +12,17 @@ Accuracy goes by `problem_type`: multiple choice, numerical, ocr, regression, ye
     palaestra train humanomni-intent --data scenes.jsonl --model DIR judge="endpoint(url='http://HOST:PORT/v1',model='NAME')"
 
 A row is {"image": "1.png", "audio": "1.wav", "prompt": "What is meant? A praise B irony", "answer": "B",
-"problem_type": "multiple choice", "context": "She smiles, and her voice falls."}; with a column `options` the answer may
-be the text of one. An answer that is none of its type is refused before the first step; the exam judges by the type too.
-Without `judge` the policy's start, frozen, is the judge. `start=shown` first imitates the column `demonstration`; eyes
-and ears are frozen after it, as the paper's are in RL (`frozen=False` trains them on). `finish=True` then trains on
-format and accuracy alone, with two updates a batch. `pool` keeps tasks that the start solves at times.
+"problem_type": "multiple choice", "context": "She smiles, and her voice falls."}; with a column `options` the answer
+may be the text of one. Rows as the released code reads IntentBench's qa.json (`problem`, `options`, `solution`, its
+names of types) do as they are, with --columns path=video where the video stands in `path`, but for two things: the
+sound has to be named, {"video": "1.mp4", "audio": "1.mp4", ...}, and options of which several are right stand in the
+question, not in a column. It stands behind the frames, as in the released code. An answer that is none of its type is
+refused before the first step; the exam judges by the type too. DIR is Qwen2.5-Omni, whose thinker is trained, as the
+paper's is; `video` is shown as pictures. With it give frozen=True, as eyes and ears are frozen in the paper's RL;
+both are checked with small random weights alone. A text model gets small eyes and ears of its own. Without `judge`
+the policy's start, frozen, is the judge. `start=shown` first imitates the column `demonstration`; eyes and ears are
+frozen after it (`frozen=False` trains them on). `finish=True` then trains on format and accuracy alone, with two
+updates a batch. `pool` keeps tasks that the start solves at times.
 
 The released trainer computes the advantages of context and thoughts from the whole reward, so that the judge's scores
 never reach the gradient, and finds tokens by fixed ids: `spans=released` is the first of these faults. Here tokens are
@@ -69,7 +75,7 @@ CARD = pl.Card(
                     "delay: what is meant? A praise B irony",
                     "news: what is meant? A praise B irony",
                 ),
-                "the question, or `messages`, a chat; its media are in `image`, `images`, `audio` or `audios`",
+                "the question, or `messages`, a chat; its media are in `image`, `images`, `video`, `audio` or `audios`",
             ),
             pl.needs.NeededColumn(
                 "answer", "any", ("A", "B", "B"), "the right answer, as `problem_type` says"
@@ -133,9 +139,10 @@ CARD = pl.Card(
     "a reference are worth nothing.",
     lacks=(
         "That the rewards for context and logic help is not shown: the default run is too short, and its arms are not compared.",
-        "IntentBench, Daily-Omni and WorldSense are not there, and videos are read as pictures.",
-        "Models of the hub that hear are not read here: a text model gets small eyes and ears, which are trained from "
-        "nothing and hear one second.",
+        "IntentBench, Daily-Omni and WorldSense are not there; rows of IntentBench are read where you have them.",
+        "Qwen2.5-Omni is trained and checked with small random weights; with the weights of the hub nothing was run. Videos "
+        "are shown to it as pictures, without times.",
+        "The default run is of a text model with small eyes and ears, which are trained from nothing and hear one second.",
         "The data of the paper, and how its contexts were written, are not there.",
     ),
     grade="C",

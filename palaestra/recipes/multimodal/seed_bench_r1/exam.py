@@ -70,11 +70,9 @@ class LevelExam:
         if self.attended and seen:
             masses = attention(ctx, kept[: self.attended])
             items = [{**x, **m} for x, m in zip(items, [*masses, *[{}] * len(items)], strict=False)]
-        file = ctx.folder / ANSWERS
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(json.dumps(x, ensure_ascii=False) + "\n" for x in items))
+        file = pl.tasks.write_records(ctx.folder / ANSWERS, items)
         metrics = {"problems": len(items), "sampled_tokens": ctx.sampled_tokens}
-        return pl.Result(metrics=metrics, artifacts={"answers": str(file)})
+        return pl.Result(metrics=metrics, artifacts={"answers": file})
 
     def _item(self, group: pl.Group, level: str) -> dict[str, Any]:
         text = pl.response_text(group.episodes[0]) if group.valid else ""

@@ -3,7 +3,6 @@ by a language model that is told the task; and what every data set of dialogues 
 """
 
 import asyncio
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -171,9 +170,7 @@ def keep_talks(
             "another; bring better and worse ones"
         )
     file = ctx.folder / "dialogues.jsonl"
-    file.write_text(
-        "".join(json.dumps(record(t), ensure_ascii=False) + "\n" for t in kept), encoding="utf-8"
-    )
+    pl.tasks.write_records(file, map(record, kept))
     metrics = {
         "dialogues": len(kept),
         "profiles": len({t.profile for t in kept if t.profile}),

@@ -3,7 +3,6 @@ vaguer words, each version kept only where it passes checks.
 """
 
 import asyncio
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -148,10 +147,10 @@ class WriteSearchQuestions:
             "dropped": [r for r in records if r["dropped"]],
             "documents": [{"id": name, "text": text} for name, text in index.docs],
         }
-        for name, rows in files.items():
-            text = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
-            (ctx.folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
-        artifacts = {name: str(ctx.folder / f"{name}.jsonl") for name in files}
+        artifacts = {
+            name: pl.tasks.write_records(ctx.folder / f"{name}.jsonl", rows)
+            for name, rows in files.items()
+        }
         return pl.Result(metrics=self._numbers(ctx, kept, records), artifacts=artifacts)
 
     async def _wave(
