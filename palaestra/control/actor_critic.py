@@ -135,12 +135,10 @@ class PPO:
             after = last[..., 0].numpy() * cut_n[:, None]
         adv = advantages(reward, value, after, alive_nT, self.gamma, self.lam)
         mask = np.broadcast_to(alive_nT[:, None], (n, A, T)).copy()
-        if self.part_steps or n * A == 1:
-            mean = adv[mask].mean()
-        else:
-            # an observation need not tell the time, on which what is still to be paid depends
-            mean = adv.sum((0, 1)) / np.maximum(mask.sum((0, 1)), 1)
-        centred = (adv - mean) * mask
+        # an observation need not tell the time, on which what is still to be paid depends
+        mean_T = adv.sum((0, 1)) / np.maximum(mask.sum((0, 1)), 1)
+        few = self.part_steps or n * A == 1
+        centred = (adv - (adv[mask].mean() if few else mean_T)) * mask
         flat = lambda x: torch.from_numpy(np.ascontiguousarray(x).reshape(n * A, T, *x.shape[3:]))
         columns = {k: flat(paths[k]).float() for k in BATCH_COLUMNS if k in paths}
         columns |= {

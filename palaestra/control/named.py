@@ -11,15 +11,20 @@ from palaestra.control.parallel import ParallelSimulator
 from palaestra.control.simulators import Simulator
 from palaestra.control.vector import VectorSimulator
 from palaestra.errors import UserError
+from palaestra.tasks.spec import parse_alone
 from palaestra.tasks.user_code import load
 
 
 def simulator_by_name(spec: str) -> Simulator:
-    """A simulator from text: gymnasium:ID (or gym:ID), an environment of Gymnasium, vector:ID, all its
-    copies by one call, or FILE.py:NAME,
-    where a file has a simulator in arrays, a class or function without arguments that makes one, or
-    one that makes an environment of Gymnasium or a parallel one of PettingZoo. FILE.toml is one of
-    these with what is said of it there, see `SimulatorDescription`.
+    """A simulator from text.
+
+    - gymnasium:ID (or gym:ID) is an environment of Gymnasium, vector:ID all its copies by one call. An id
+      of another package has its module in front, gymnasium:MODULE:ID. Its keywords follow in brackets,
+      with the `horizon` that an id without a limit of steps needs:
+      gymnasium:highway_env:highway-fast-v0(horizon=30).
+    - FILE.py:NAME has a simulator in arrays, a class or function without arguments that makes one, or
+      one that makes an environment of Gymnasium or a parallel one of PettingZoo.
+    - FILE.toml is one of these with what is said of it there, see `SimulatorDescription`.
 
     Raises UserError for anything else.
     """
@@ -28,10 +33,23 @@ def simulator_by_name(spec: str) -> Simulator:
         return describe(simulator_by_name(description.simulator), description, spec)
     for prefix in ("gymnasium:", "gym:"):
         if spec.startswith(prefix):
-            return GymSimulator(spec.removeprefix(prefix))
+            name, horizon, settings = read_id(spec)
+            return GymSimulator(name, horizon, settings)
     if spec.startswith("vector:"):
-        return VectorSimulator(spec.removeprefix("vector:"))
+        name, horizon, settings = read_id(spec)
+        return VectorSimulator(name, horizon, settings)
     return simulator_from(load(spec, "simulator"), spec)
+
+
+def read_id(spec: str) -> tuple[str, int, dict[str, Any]]:
+    """The id, the horizon (0 = open) and the keywords of PREFIX:ID(horizon=30, setting=value)."""
+    prefix, _, rest = spec.partition(":")
+    part = parse_alone(rest, f"{prefix}:ID or {prefix}:ID(horizon=STEPS, setting=value)")
+    settings = dict(part.settings)
+    horizon = settings.pop("horizon", 0)
+    if not isinstance(horizon, int) or horizon < 0:
+        raise UserError(f"{spec}: a horizon is a number of steps, not {horizon!r}")
+    return part.name, horizon, settings
 
 
 def simulator_from(own: Any, spec: str) -> Simulator:

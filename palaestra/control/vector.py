@@ -6,12 +6,21 @@ in the environment, whose further games nobody looks at.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from palaestra.control.gym import GymCopies, GymState, read_actions
+from palaestra.control.gym import (
+    NO_SETTINGS,
+    GymCopies,
+    GymState,
+    check_horizon,
+    flat_numbers,
+    numbers_of,
+    read_actions,
+    registered,
+)
 from palaestra.control.simulators import Box
 from palaestra.errors import UserError
 
@@ -25,34 +34,35 @@ class VectorSimulator(GymCopies):
     game that an environment cuts at the horizon is cut. It may reset a copy at the step after the last
     one, or in the same step and tell the last observation as "final_obs".
 
-    Raises UserError for actions that are neither Discrete nor a flat Box, where gymnasium is missing, and for
+    Raises UserError for actions that are neither Discrete nor a Box of real numbers, where gymnasium is missing, and for
     a function without a horizon.
     """
 
-    def __init__(self, env: str | Callable[[int], Any], horizon: int = 0):
+    def __init__(
+        self,
+        env: str | Callable[[int], Any],
+        horizon: int = 0,
+        settings: Mapping[str, Any] = NO_SETTINGS,
+    ):
         try:
             import gymnasium
         except ImportError:
             raise UserError("gymnasium is missing; `pip install 'palaestra[gymnasium]'`") from None
         self._library: Any = gymnasium
         if isinstance(env, str):
-            try:
-                spec = gymnasium.spec(env)
-            except gymnasium.error.Error as error:
-                raise UserError(str(error)) from None
-            mode = "vector_entry_point" if spec.vector_entry_point else "sync"
+            name, limit = registered(gymnasium, env)
+            mode = "vector_entry_point" if gymnasium.spec(name).vector_entry_point else "sync"
             self._make: Callable[[int], Any] = lambda n: gymnasium.make_vec(
-                env, num_envs=n, vectorization_mode=mode
+                name, num_envs=n, vectorization_mode=mode, **settings
             )
-            horizon = horizon or spec.max_episode_steps or 0
+            horizon = horizon or limit
         else:
             self._make = env
-        if not horizon:
-            raise UserError("an environment without a limit of its own needs a horizon, in steps")
+        check_horizon(env, horizon)
         self.horizon, self.agents = horizon, 1
         self._envs: dict[int, Any] = {1: self._make(1)}
         self._steps = 0
-        self._space: Any = self._envs[1].single_observation_space
+        self._space: Any = numbers_of(gymnasium.spaces, self._envs[1].single_observation_space)
         self.observation = int(gymnasium.spaces.flatdim(self._space))
         self._first, self.actions = read_actions(
             gymnasium.spaces, self._envs[1].single_action_space
@@ -77,12 +87,14 @@ class VectorSimulator(GymCopies):
         n = len(act_nA)
         env, space = self._envs[n], self._envs[n].action_space
         given = act_nA[:, 0] if isinstance(self.actions, Box) else act_nA[:, 0] + self._first
-        seen, paid_n, ended_n, cut_n, info = env.step(given.astype(space.dtype))
+        seen, paid_n, ended_n, cut_n, info = env.step(
+            given.astype(space.dtype).reshape(space.shape)
+        )
         self._steps += 1
         obs = np.where(state.over_n[:, None], state.obs_nAO[:, 0], self._flat(seen, n))
         for i in np.flatnonzero(np.asarray(info.get("_final_obs", np.zeros(n)), bool)):
             if not state.over_n[i]:
-                obs[i] = self._library.spaces.flatten(self._space, info["final_obs"][i])
+                obs[i] = flat_numbers(self._library.spaces, self._space, info["final_obs"][i])
         over_n = state.over_n | ended_n | (cut_n & (self._steps < self.horizon))
         paid_n = np.where(state.over_n, 0.0, np.asarray(paid_n, float))
         return self._state(obs[:, None], over_n), paid_n[:, None], over_n
@@ -96,5 +108,4 @@ class VectorSimulator(GymCopies):
         if isinstance(self._space, self._library.spaces.Box):
             return np.array(seen, np.float32).reshape(n, -1)
         each = self._library.vector.utils.iterate(self._envs[n].observation_space, seen)
-        flatten = self._library.spaces.flatten
-        return np.stack([np.asarray(flatten(self._space, x), np.float32) for x in each])
+        return np.stack([flat_numbers(self._library.spaces, self._space, x) for x in each])

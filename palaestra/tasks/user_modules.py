@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from palaestra.errors import UserError
 from palaestra.identity import PACKAGE, USER_PACKAGE, path_of_user_module, user_module_name
 
 IMPORTABLE = str(Path(__file__).parent / "importable")
@@ -32,6 +33,21 @@ def import_file(path: str) -> ModuleType:
     # behind all others: for what looks modules up by plain names, such as importlib.import_module
     sys.path += [p for p in (IMPORTABLE, folder) if p not in sys.path]
     return importlib.import_module(user_module_name(path))
+
+
+def import_registrar(make: str, label: str) -> None:
+    """Imports the module in front of an id of Gymnasium, MODULE:ID, which registers it. Raises UserError
+    where there is none.
+    """
+    module = make.rpartition(":")[0]
+    if not module:
+        return
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"{label} needs the module {module} ({error}): pip install {module.partition('.')[0]}"
+        ) from None
 
 
 def install_finder() -> None:

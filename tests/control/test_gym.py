@@ -68,10 +68,83 @@ def test_what_cannot_be_a_simulator_is_said():
         sim.step(old, np.zeros((1, 1), int), pl.rng_of(("old",)))
     Short.action_space, before = gymnasium.spaces.MultiDiscrete([2, 2]), Short.action_space
     try:
-        with pytest.raises(UserError, match="flat Box"):
+        with pytest.raises(UserError, match="Box of real numbers"):
             pl.control.GymSimulator(Short, horizon=5)
     finally:
         Short.action_space = before
+
+
+class Told(Short):
+    """Observations with a part that is text and one that is a table, and a table of actions."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {"at": gymnasium.spaces.Box(0, 9, (2, 2)), "mission": gymnasium.spaces.Text(9), "way": gymnasium.spaces.Discrete(3)}
+    )
+    action_space = gymnasium.spaces.Box(-1, 1, (2, 2))
+
+    def reset(self, *, seed=None, options=None):
+        return {"at": np.ones((2, 2), np.float32), "mission": "go", "way": 1}, {}
+
+    def step(self, action):
+        assert action.shape == (2, 2)
+        return self.reset()[0], float(action.sum()), False, False, {}
+
+
+def test_text_in_a_dictionary_is_left_out_and_tables_are_flattened():
+    sim = pl.control.GymSimulator(Told, horizon=2)
+    assert (sim.observation, sim.actions.size) == (7, 4)
+    act = lambda o, legal, rng: {"act": np.full((len(o), 1, 4), 0.25)}
+    games = pl.control.play_games(sim, act, 2, ("told",))
+    assert games["obs"][0, 0, 0].tolist() == [1, 1, 1, 1, 0, 1, 0] and pl.control.returns_of(games).tolist() == [2, 2]
+    Told.observation_space, before = gymnasium.spaces.Text(9), Told.observation_space
+    try:
+        with pytest.raises(UserError, match="are no numbers"):
+            pl.control.GymSimulator(Told, horizon=2)
+    finally:
+        Told.observation_space = before
+
+
+def test_a_name_has_a_module_a_horizon_and_keywords(tmp_path, monkeypatch):
+    (tmp_path / "own_registrar.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import PendulumEnv\n"
+        "gymnasium.register('Own-v0', lambda g=1.0: PendulumEnv(g=g))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    named = pl.control.simulator_by_name
+    with pytest.raises(UserError, match=r"own_registrar:Own-v0 comes without a limit.*\(horizon=STEPS\)"):
+        named("gymnasium:own_registrar:Own-v0")
+    sim = named("gymnasium:own_registrar:Own-v0(horizon=7, g=5.0)")
+    assert (sim.horizon, sim.environment.g) == (7, 5.0)
+    assert (named("gym:Pendulum-v1(horizon=9)").horizon, named("vector:CartPole-v1(horizon=9)").horizon) == (9, 9)
+    with pytest.raises(UserError, match="cannot be made"):
+        named("gymnasium:Pendulum-v1(nonsense=1)")
+    with pytest.raises(UserError, match="pip install no_such_module"):
+        named("gymnasium:no_such_module:Own-v0")
+    with pytest.raises(UserError, match="number of steps"):
+        named("gymnasium:Pendulum-v1(horizon=-3)")
+
+
+class Old:
+    """The form of the library gym."""
+
+    observation_space = gymnasium.spaces.Discrete(4)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self):
+        return 0
+
+
+class Halfway(Short):
+    def step(self, action):
+        return 0, 0.0, False, {}
+
+
+def test_the_form_before_gymnasium_is_said():
+    for kind in (Old, Halfway):
+        sim = pl.control.GymSimulator(kind, horizon=5)
+        with pytest.raises(UserError, match="GymV21CompatibilityV0"):
+            pl.control.play_games(sim, lambda o, legal, rng: {"act": np.zeros(o.shape[:2], int)}, 1, ("old",))
 
 
 def test_law_06_an_environment_learned_from_twice_gives_the_same_bits():

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from palaestra.errors import UserError
+from palaestra.tasks.user_modules import import_registrar
 from palaestra.types import stage
 from palaestra.worlds.adapters.base import (
     POLICY,
@@ -162,19 +162,6 @@ class GymnasiumEpisode:
 
     def close(self) -> None:
         self.environment.close()
-
-
-def import_registrar(make: str, label: str) -> None:
-    """Imports the module in front of an id, which registers it. Raises UserError where there is none."""
-    module = make.rpartition(":")[0]
-    if not module:
-        return
-    try:
-        import_module(module)
-    except ImportError as error:
-        raise UserError(
-            f"{label} needs the module {module} ({error}): pip install {module.partition('.')[0]}"
-        ) from None
 
 
 def name_colours(drawn: str) -> str:

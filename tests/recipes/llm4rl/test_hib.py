@@ -369,3 +369,8 @@ def test_what_does_not_fit_is_refused(tmp_path):
         hib.build(sim=f"{spec}Carts", test=f"{spec}Counted", privileged="1").views()
     assert parse_arms("oracle, two stage") == ("none", "history", "hib", "two stage", "oracle")
     assert parse_columns("0, 2-4", 5, "x") == (0, 2, 3, 4)
+
+
+def test_parts_of_single_steps_have_no_history():
+    with pytest.raises(pl.UserError, match="not part_steps"):
+        LearnHistory(learner=pl.control.PPO(part_steps=64))

@@ -144,6 +144,10 @@ class LearnHistory:
             raise pl.UserError("hib: k, size, steps and width are 1 or more, games 4 or more")
         if self.nce < 0 or self.kl < 0:
             raise pl.UserError("hib: nce and kl are 0 or more")
+        if self.learner.part_steps:
+            raise pl.UserError(
+                "hib: an encoder reads histories, so parts are games: minibatches, not part_steps"
+            )
         if self.learner.games < 2 * min(self.learner.minibatches, self.learner.games):
             raise pl.UserError("hib: a minibatch needs two games, so that one is a negative")
 
