@@ -14,7 +14,6 @@ from .card import Card as Card, Size as Size
 
 # The nouns, and what a stage is given
 from .types import (
-    EXACT as EXACT,
     SOLVED_TOTAL as SOLVED_TOTAL,
     Act as Act,
     Ask as Ask,

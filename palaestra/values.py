@@ -326,10 +326,7 @@ def _near(path: str, whole: object, known: Sequence[str], named: Mapping[str, st
 
 def _matches(path: str, known: Sequence[str]) -> list[str]:
     """The paths that are meant: the same, else those that end so, else those that have its names in
-    this order.
-
-    In a sum, `objective.reduce` ends only the path of the term that has a weight, and could as well be
-    of the others: then all terms are meant.
+    this order. Of a sum all terms are meant, though `objective.reduce` may end the path of one alone.
     """
     if path in known:
         return [path]

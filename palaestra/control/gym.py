@@ -127,10 +127,10 @@ class GymSimulator(GymCopies):
                 given = np.reshape(given, self._envs[i].action_space.shape)
             else:
                 given = int(given) + self._first
-            told = self._envs[i].step(given)
-            if len(told) != 5:
+            reply = self._envs[i].step(given)
+            if len(reply) != 5:
                 raise UserError(OLD_FORM)
-            seen, paid_n[i], ended, cut, _ = told
+            seen, paid_n[i], ended, cut, _ = reply
             obs[i], over_n[i] = self._flat(seen), ended or (cut and self._steps < self.horizon)
         return self._state(obs[:, None], over_n), paid_n[:, None], over_n
 

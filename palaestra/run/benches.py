@@ -184,7 +184,6 @@ def from_data(
         recipe: whose own verifier judges answers where no reward is named, and whose draw may ask
             that each line alone decides whether it is held out; None = any.
     """
-    from palaestra.rewards.verified import Verified
     from palaestra.settings.rewards import reward_by_name
 
     bare = judged and not reward and no_exact_answer(first_tasks(data, 1, columns, skip)[0])
@@ -203,15 +202,22 @@ def from_data(
         by_line=splits_by_line(recipe),
         by_picture=splits_by_picture(recipe),
     )
-    judge: RewardFn | None = None
-    if reward:
-        judge = reward_by_name(reward, timeout)
-    elif own := own_verifier(recipe, without_answers=bare):
-        judge = own
-    elif not bare:
-        judge = Verify(check_for(tasks))
-        judge = Where("options", Verified("choice"), judge) if tasks.choices else judge
+    judge = _judge(tasks, reward_by_name(reward, timeout) if reward else None, recipe, bare=bare)
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
+
+
+def _judge(
+    tasks: FileTasks, named: RewardFn | None, recipe: Runnable | None, *, bare: bool
+) -> RewardFn | None:
+    """The reward that was named, else the recipe's own verifier, else exact answers, of `options` the
+    right one; None where a record has none, `bare`.
+    """
+    if named or (named := own_verifier(recipe, without_answers=bare)) or bare:
+        return named
+    from palaestra.rewards.verified import Verified
+
+    judge = Verify(check_for(tasks))
+    return Where("options", Verified("choice"), judge) if tasks.choices else judge
 
 
 def splits_by_line(recipe: Runnable | None) -> bool:

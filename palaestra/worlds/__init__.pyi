@@ -34,6 +34,9 @@ from .adapters.rubrics import (
 from .adapters.scienceworld import (
     ScienceWorldTask as ScienceWorldTask,
 )
+from .adapters.stepped import (
+    SteppedWorld as SteppedWorld,
+)
 from .adapters.textarena import (
     TextArenaWorld as TextArenaWorld,
 )

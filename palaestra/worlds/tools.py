@@ -208,13 +208,13 @@ def tool_numbers(episodes: Iterable[Episode], brief: bool = False) -> dict[str, 
     if not each:
         return {}
     calls, malformed, errors = (sum(f[name] for f in each) for name in COUNTS)
-    read, told = calls - malformed, [u for f in each for u in f.get(USED, ())]
+    read, useful = calls - malformed, [u for f in each for u in f.get(USED, ())]
     used = Counter(name for f in each for name in f.get("tools_used", ()))
     return {
         "tools/calls": calls / len(each),
         "tools/malformed": malformed / calls if calls else float("nan"),
         "tools/errors": errors / read if read else float("nan"),
-        **({"tools/useful": sum(told) / len(told)} if told else {}),
+        **({"tools/useful": sum(useful) / len(useful)} if useful else {}),
         **{f"tools/used/{name}": n / len(each) for name, n in sorted(used.items())},
         **{k: x for k, x in log_numbers(episodes).items() if not (brief and k.startswith(DETAILS))},
     }
