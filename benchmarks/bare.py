@@ -5,9 +5,9 @@
     python -m benchmarks.bare --show        # the table of what is measured
 
 Each method is a process of its own, in a folder of its own, ended at the limit. Rows are appended to
-benchmarks/bare.jsonl as they end, and those of the lot are not run again. `processor` is in processor seconds of the run with all its
-children, which a busy machine lengthens less than the seconds of the wall. Of a method that was run again, the last row
-counts.
+benchmarks/bare.jsonl as they end, and those of the lot are not run again. `processor` is in processor
+seconds of the run with all its children, which a busy machine lengthens less than the seconds of the
+wall. Of a method that was run again, the last row counts.
 """
 
 from __future__ import annotations

@@ -93,7 +93,8 @@ from .schedule import (
 # A method
 from .method import Learner as Learner, Recipe as Recipe, Unchanged as Unchanged
 from .rollout.queue import Schedule as Schedule
-from .pipeline import Output as Output, Part as Part, Pipeline as Pipeline, imitate_first as imitate_first, warm as warm
+from .pipeline import Output as Output, Part as Part, Pipeline as Pipeline, warm as warm
+from .beginnings import imitate_first as imitate_first
 from .update import AdamW as AdamW, Cycle as Cycle, Plain as Plain
 
 

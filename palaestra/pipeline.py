@@ -8,14 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from palaestra.catalogue import recipe
 from palaestra.context import Runnable
 from palaestra.ends import kinds_of, with_before
 from palaestra.errors import UserError
-from palaestra.rollout.queue import Schedule
 from palaestra.types import Result, seed_of, value_class
-from palaestra.update import AdamW
-from palaestra.values import vary
 
 if TYPE_CHECKING:
     from palaestra.context import Programs
@@ -240,25 +236,3 @@ def warm(
         model: what it starts from in turn; None = the run's start.
     """
     return Part(start, model=model, task=task, shared=True, seed=seed)
-
-
-def imitate_first(
-    learned: Runnable,
-    steps: int,
-    *,
-    prompts: int = 16,
-    optimiser: AdamW = AdamW(lr=2e-3, warmup=10),
-    **parts: Any,
-) -> Pipeline:
-    """A pipeline that imitates for some steps before it learns: for a form that a start does not know.
-
-    Args:
-        learned: what starts from the model that imitated, as the part "rl".
-        steps, prompts: of the part "shown", by `sft`.
-        optimiser: its own; the rate is one for the embedded models.
-        parts: of `sft`, where they are others, e.g. `collect`, `instruction`, `heads`.
-    """
-    imitated = vary(
-        recipe("sft"), schedule=Schedule(prompts=prompts, steps=steps), optimiser=optimiser, **parts
-    )
-    return Pipeline(parts={"shown": warm(imitated), "rl": Part(learned, model=Output("shown"))})

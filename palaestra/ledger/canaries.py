@@ -146,7 +146,7 @@ def watch(
     Args:
         size: problems a step and answers a problem.
         out: where its run folder stays; None = nowhere.
-        noise: seed of `perturb` on the policy's first weights; 0 = none.
+        noise: seed of `perturb` on the policy; 0 = none.
         scale: of that noise.
     """
     if out is None:
@@ -192,10 +192,20 @@ def configuration_of(case: CanaryCase, size: Sequence[int]) -> str:
 
 @torch.no_grad()
 def perturb(module: torch.nn.Module, seed: int, scale: float = NOISE) -> None:
-    """Multiplies every weight by 1 + `scale` times a normal draw."""
+    """Multiplies every weight by 1 + `scale` times a normal draw, and every number of a gradient that
+    is rounding, see `ROUNDED`, by such a draw: what is rounded there depends on the processor.
+    """
     generator = torch.Generator().manual_seed(seed)
     for p in module.parameters():
         p *= 1 + scale * torch.randn(p.shape, generator=generator)
+
+    def shake(p: torch.Tensor) -> None:
+        if p.grad is not None and p.grad.norm() < ROUNDED:
+            p.grad *= torch.randn(p.shape, generator=generator)
+
+    for p in module.parameters():
+        if p.requires_grad:
+            p.register_post_accumulate_grad_hook(shake)
 
 
 def spread(case: CanaryCase, today: Canary) -> dict[str, float]:

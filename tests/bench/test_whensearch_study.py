@@ -157,7 +157,9 @@ def test_arms_differ_in_their_rewards_alone():
     made = {arm: study.recipe_of(arm) for arm in page.ARMS}
     for arm, x in made.items():
         assert x.schedule == made["outcome"].schedule and x.draw == made["outcome"].draw, arm
-        assert all(l.optimiser == pl.AdamW(lr=study.DECLARED["rate"]) for l in x.learners.values()) and not x.instruction
+        assert (
+            all(l.optimiser == pl.AdamW(lr=study.DECLARED["rate"]) for l in x.learners.values()) and not x.instruction
+        )
         (sample,) = [p for _, p in walk(x.collect) if isinstance(p, pl.Sample)]
         assert sample.n == study.DECLARED["samples"] and isinstance(x.collect.links[-1], study.ByKind)
     assert made["outcome"] == made["always search"] and study.room_of("always search") is facts.SearchedRoom
@@ -217,9 +219,7 @@ def test_cells_of_a_refused_start_are_not_run(tmp_path, monkeypatch):
 
 
 def test_equal_searches_are_the_last_steps_within_them():
-    curve = {"calls": [float(i) for i in range(20)]} | {
-        f"right {k}": [i / 20 for i in range(20)] for k in study.KINDS
-    }
+    curve = {"calls": [float(i) for i in range(20)]} | {f"right {k}": [i / 20 for i in range(20)] for k in study.KINDS}
     late = page.DECLARED["late"]
     assert page.at_calls(curve, 11) == pytest.approx(sum(range(12 - late, 12)) / late / 20)
     assert page.at_calls(curve, 1e9) == pytest.approx(sum(range(20 - late, 20)) / late / 20)

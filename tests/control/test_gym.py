@@ -78,7 +78,11 @@ class Told(Short):
     """Observations with a part that is text and one that is a table, and a table of actions."""
 
     observation_space = gymnasium.spaces.Dict(
-        {"at": gymnasium.spaces.Box(0, 9, (2, 2)), "mission": gymnasium.spaces.Text(9), "way": gymnasium.spaces.Discrete(3)}
+        {
+            "at": gymnasium.spaces.Box(0, 9, (2, 2)),
+            "mission": gymnasium.spaces.Text(9),
+            "way": gymnasium.spaces.Discrete(3),
+        }
     )
     action_space = gymnasium.spaces.Box(-1, 1, (2, 2))
 

@@ -239,7 +239,9 @@ def test_what_does_not_merge_is_refused(trio, tmp_path):
 @every("architecture", ["idefics3", "gemma3"])
 def test_models_that_see_are_refused_in_plain_words(architecture, tmp_path):
     sees = save_tiny(architecture, tmp_path / "sees")
-    with pytest.raises(UserError, match=r"sees sees pictures or hears sounds, and models that read text alone are merged here"):
+    with pytest.raises(
+        UserError, match=r"sees sees pictures or hears sounds, and models that read text alone are merged here"
+    ):
         pl.run.merge(sees, sees, out=tmp_path / "m")
 
 

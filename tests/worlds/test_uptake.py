@@ -76,9 +76,7 @@ def play(world, task, *acts):
         frame = world.reset(task, ("k",))
         frame = await frame if asyncio.iscoroutine(frame) else frame
         for n, (text, calls) in enumerate(acts):
-            act = Act(
-                ask=Ask(seat="policy"), text=text, call=None, finish="eos", n_tokens=1, calls=calls
-            )
+            act = Act(ask=Ask(seat="policy"), text=text, call=None, finish="eos", n_tokens=1, calls=calls)
             frame = await world.step(frame.state, (act,), ("k", n))
         return frame.facts
 
@@ -99,7 +97,11 @@ def test_searches_tell_which_of_their_results_were_used():
     assert of(world, search, "<answer>mema</answer>") == (False,)
     assert of(world, search, search, "<answer>tiru</answer>") == (True, False)
     assert of(world, search, again, "<answer>mema</answer>") == (True, True)
-    assert of(world, "<search>zzz</search>", "nothing I can read", search, "<answer>tiru</answer>") == (False, False, True)
+    assert of(world, "<search>zzz</search>", "nothing I can read", search, "<answer>tiru</answer>") == (
+        False,
+        False,
+        True,
+    )
     assert of(world, "<answer>tiru</answer>") == ()
 
 

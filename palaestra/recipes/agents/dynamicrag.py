@@ -393,7 +393,5 @@ def embedded(
     believes the first passage that fits: the small model reads too badly to show what a list is worth.
     """
     reader = pl.Scripted(pl.toys.read_facts, name="reader")
-    made = build(
-        generator or reader, temperature=temperature, clone_steps=clone_steps, **options
-    )
+    made = build(generator or reader, temperature=temperature, clone_steps=clone_steps, **options)
     return pl.override(made, "learned.schedule", pl.Schedule(prompts=16, steps=24))
