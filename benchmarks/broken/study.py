@@ -92,6 +92,7 @@ def start(folder: Path, form: str, seed: int) -> str:
         sft,
         model="tiny-agent",
         seed=seed,
+        data_seed=seed,
         evaluate=0,
         out=folder / f"start-{form}",
         **given,
@@ -128,8 +129,8 @@ def run_cell(folder: Path, model: str, arm: str, condition: str, seed: int) -> d
         right.append(round(float(metrics["part/right"]), 4))
 
     run = pl.train(
-        recipe_of(arm), model=model, seed=seed, evaluate=DECLARED["held out"], on_step=kept,
-        out=folder / f"{arm}-{condition}".replace(" ", "-"), **SHARED,
+        recipe_of(arm), model=model, seed=seed, data_seed=seed, evaluate=DECLARED["held out"],
+        on_step=kept, out=folder / f"{arm}-{condition}".replace(" ", "-"), **SHARED,
         **problem(STARTS[arm], SHARES[condition], DECLARED["break"]),
     )  # fmt: skip
     return {

@@ -64,7 +64,8 @@ def start(folder: Path, seed: int) -> str:
         optimiser=pl.AdamW(lr=DECLARED["start rate"], warmup=10),
     )
     run = pl.train(
-        sft, task=DECLARED["task"], model="tiny-agent", seed=seed, evaluate=0, out=folder / "start", **SHARED
+        sft, task=DECLARED["task"], model="tiny-agent", seed=seed, data_seed=seed, evaluate=0,
+        out=folder / "start", **SHARED,
     )  # fmt: skip
     return str(run.summary["artifacts"]["policy"])
 
@@ -88,8 +89,8 @@ def run_cell(folder: Path, model: str, arm: str, seed: int) -> dict[str, Any]:
         return tokens[-1] >= DECLARED["tokens"]
 
     run = pl.train(
-        recipe_of(arm), task=DECLARED["task"], model=model, seed=seed, evaluate=DECLARED["held out"],
-        on_step=spent, out=folder / arm.replace(" ", "-"), **SHARED,
+        recipe_of(arm), task=DECLARED["task"], model=model, seed=seed, data_seed=seed,
+        evaluate=DECLARED["held out"], on_step=spent, out=folder / arm.replace(" ", "-"), **SHARED,
     )  # fmt: skip
     late = [i for i, n in enumerate(tokens) if n >= 0.9 * DECLARED["tokens"]]
     return {
