@@ -13,7 +13,7 @@ mean by trajectory.
 """
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import palaestra as pl
 
@@ -119,3 +119,8 @@ def build(
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},
     )
+
+
+def embedded(**options: Any) -> pl.Recipe:
+    """On few rooms a step, whose attempts are long."""
+    return pl.vary(build(**options), schedule=pl.Schedule(prompts=4, steps=8))

@@ -22,7 +22,7 @@ turns, its loss over whole episodes, the rewards of its outputs, and the policy'
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -223,3 +223,8 @@ def rest_learner(learned: pl.Recipe, warmup: int) -> pl.Recipe:
     """A recipe of one learner that does not move in the first `warmup` steps."""
     (learner,) = learned.learners.values()
     return pl.vary(learned, update=pl.Cycle(learner.update, period=1, on=(0,), warmup=warmup))
+
+
+def embedded(warmup: int = 4, **options: Any) -> pl.Recipe:
+    """On few rooms a step, of which the estimator has four to itself."""
+    return pl.vary(build(warmup=warmup, **options), schedule=pl.Schedule(prompts=4, steps=16))
