@@ -9,6 +9,7 @@ from palaestra.markdown import fill_marks
 from palaestra.values import walk
 
 SEEDS = study.DECLARED["seeds"]
+PLACES = {seed: i for i, seed in enumerate(SEEDS)}
 
 
 def results_with(late_calls, seeds=SEEDS, never=0.2):
@@ -16,7 +17,7 @@ def results_with(late_calls, seeds=SEEDS, never=0.2):
     steps, late = study.DECLARED["steps"], study.DECLARED["late"]
     cells = {
         f"{arm}/{condition}/{seed}": {
-            "calls": [0.5] * (steps - late) + [late_calls.get((arm, condition), 0.5) + 0.01 * seed] * late,
+            "calls": [0.5] * (steps - late) + [late_calls.get((arm, condition), 0.5) + 0.01 * PLACES.get(seed, 0)] * late,
             "right": [0.5] * steps,
             "greedy": 0.6,
         }
@@ -26,7 +27,7 @@ def results_with(late_calls, seeds=SEEDS, never=0.2):
     }
     world = {"sampled": never, "greedy": 0.5}
     starts = {
-        f"{form}/{seed}": {w: {**world, "sampled": never + 0.001 * seed} for w in ("never", "intact", "broken")}
+        f"{form}/{seed}": {w: {**world, "sampled": never + 0.001 * PLACES.get(seed, 0)} for w in ("never", "intact", "broken")}
         for form in page.FORMS
         for seed in seeds
     }
@@ -74,15 +75,15 @@ def test_who_calls_less_than_with_the_intact_tool_notices():
 
 def test_a_missing_cell_makes_everything_a_trial():
     results = results_with({("torl", "broken"): 0.1})
-    del results["cells"]["tool-star/broken/4"]
+    del results["cells"][f"tool-star/broken/{SEEDS[-1]}"]
     assert "trial: 4 of 5 seeds" in page.arms_table(results) and "notices" not in page.arms_table(results)
     assert page.conclusions(results).startswith("- **Not complete: 39 of 40 declared cells")
 
 
 def test_seeds_that_were_not_declared_are_not_counted():
-    results = results_with({}, seeds=[0, 8000])
-    assert list(page.column(results, "torl", "broken", "calls")) == [0]
-    assert list(page.of_start(results, "call", "never", "sampled")) == [0]
+    results = results_with({}, seeds=[SEEDS[0], 8000])
+    assert list(page.column(results, "torl", "broken", "calls")) == SEEDS[:1]
+    assert list(page.of_start(results, "call", "never", "sampled")) == SEEDS[:1]
 
 
 def test_the_page_has_what_the_results_say():
