@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.cells import fill_page, trial_note
 from benchmarks.paired import gains_over, of_values, summed_up, verdicts
 from benchmarks.whensearch.facts import KINDS
 from benchmarks.whensearch.study import DECLARED
-from palaestra.markdown import fill_marks, table
+from palaestra.markdown import table
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
 
 HERE = Path(__file__).parent
@@ -174,14 +174,10 @@ def starts_table(results: Mapping[str, Any]) -> str:
 
 
 def conclusions(results: Mapping[str, Any]) -> str:
-    needed, lines = len(DECLARED["seeds"]), list[str]()
+    needed = len(DECLARED["seeds"])
     run, whole = sum(len(cells(results, arm)) for arm in ARMS), len(ARMS) * needed
+    lines = trial_note(run, whole)
     refused = [at for at, x in results["starts"].items() if x["refused"]]
-    if run < whole:
-        lines.append(
-            f"- **Not complete: {run} of {whole} declared cells are run.** While one is missing all "
-            "differences are a trial, and nothing is decided."
-        )
     if refused:
         why = "; ".join(f"{at} {results['starts'][at]['refused']}" for at in refused)
         lines.append(f"- **Starts that were refused, whose cells are not run:** {why}.")
@@ -255,9 +251,7 @@ def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    results = json.loads((HERE / "results.json").read_text())
-    PAGE.write_text(fill_marks(PAGE.read_text(), made_parts(results)))
-    PICTURE.write_text(picture(results))
+    fill_page(HERE, PAGE, made_parts, PICTURE, picture)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ it was taught, knows what it was not, or searches nearly always or never is refu
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
+from benchmarks.cells import CellFile, parser_of
 from benchmarks.whensearch.facts import (
     HELD_OUT,
     KINDS,
@@ -33,10 +33,10 @@ from benchmarks.whensearch.facts import (
 )
 from palaestra.recipes.agents import ikea, inforage, sem
 from palaestra.run.built_in import WORLDS
-from palaestra.store.checkpoint import write_atomic
 
 HERE = Path(__file__).parent
 DECLARED: dict[str, Any] = json.loads((HERE / "declared.json").read_text())
+FILE = CellFile(("starts", "cells"))
 SHARED: Mapping[str, Any] = {"checkpoint_every": 10**6, "quiet": True}
 # the form of the start that an arm trains from, and the room that it trains in
 FORMS: Mapping[str, str] = {"sem": "draft"}
@@ -214,20 +214,8 @@ def run_cell(folder: Path, model: str, arm: str, seed: int) -> Cell:
 CURVES = ("tokens", "calls", "right known", "right unknown", "calls known", "calls unknown")
 
 
-def read(file: Path) -> dict[str, Any]:
-    """The cells so far."""
-    return json.loads(file.read_text()) if file.is_file() else {"starts": {}, "cells": {}}
-
-
-def keep(file: Path, part: str, at: str, value: Any) -> None:
-    results = read(file)
-    results[part][at] = value
-    write_atomic(file, json.dumps(results, indent=1) + "\n")
-    print(at, value, flush=True)
-
-
 def run_seed(file: Path, seed: int) -> None:
-    missing = [a for a in DECLARED["arms"] if f"{a}/{seed}" not in read(file)["cells"]]
+    missing = [a for a in DECLARED["arms"] if not FILE.has(file, f"{a}/{seed}")]
     models = dict[str, str]()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -239,17 +227,18 @@ def run_seed(file: Path, seed: int) -> None:
                 probed = probe(folder / f"probe-{form}", models[form], form, seed)
                 probed["seconds"] = round(time.process_time() - began, 1)
                 probed["refused"] = refusal(probed)
-                keep(file, "starts", f"{form}/{seed}", probed)
-            if why := read(file)["starts"][f"{form}/{seed}"]["refused"]:
+                FILE.keep(file, starts=(f"{form}/{seed}", probed))
+                print(f"{form}/{seed}", probed, flush=True)
+            if why := FILE.read(file)["starts"][f"{form}/{seed}"]["refused"]:
                 print(f"{arm}/{seed} is not run: its start {why}", flush=True)
                 continue
-            keep(file, "cells", f"{arm}/{seed}", run_cell(folder, models[form], arm, seed))
+            cell = run_cell(folder, models[form], arm, seed)
+            FILE.keep(file, cells=(f"{arm}/{seed}", cell))
+            print(f"{arm}/{seed}", cell, flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=DECLARED["seeds"])
+    parser = parser_of(__doc__, DECLARED["seeds"])
     parser.add_argument(
         "--smoke", action="store_true", help="tiny starts and cells, to see that it runs"
     )

@@ -79,7 +79,10 @@ def jobs_flag(parser: FlagParser) -> None:
 def search_flags(parser: FlagParser, *, several: bool = False) -> None:
     """Flags that say how a search is made; `several` strategies, or one."""
     add = parser.add_argument
-    names = "best-of-n, majority, weighted, beam, mcts, multi-round, nl-fl-hybrid, with settings in brackets: beam(width=2)"
+    names = (
+        "best-of-n, majority, weighted, beam, mcts, multi-round, rlot, kid, collab, nl-fl-hybrid, with "
+        "settings in brackets: beam(width=2)"
+    )
     kind: dict[str, Any] = (
         {"action": "append", "default": []} if several else {"default": "best-of-n"}
     )

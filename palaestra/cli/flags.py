@@ -21,7 +21,7 @@ from palaestra.cli.weight_flags import edit, merge, study
 from palaestra.ledger.axes import columns
 from palaestra.ledger.files import TIERS
 from palaestra.settings.fields import Settings
-from palaestra.settings.flags import FlagParser, setting_flags
+from palaestra.settings.flags import FlagParser, setting_flag, setting_flags
 
 
 def train(parser: FlagParser) -> None:
@@ -286,6 +286,7 @@ def compare(parser: FlagParser) -> None:
         default=200_000,
         help="sampled tokens of each run (default: 200000)",
     )
+    setting_flag(parser, "data_seed")
     add(
         "--evaluate",
         type=whole_number(1),

@@ -13,6 +13,10 @@ from .infused import (
     least_surprising as least_surprising,
 )
 from .knowledge import KnowledgeTrie as KnowledgeTrie
+from .mixture import (
+    SignedAnswer as SignedAnswer,
+    TokenSearch as TokenSearch,
+)
 from .own import (
     OwnEngine as OwnEngine,
 )

@@ -49,7 +49,7 @@ def sha256(part: Any) -> str:
 # settings that are told where they are not at their default
 ONLY_WHERE_SAID = (
     "lora_alpha", "lora_targets", "skip_bad", "max_prompt_tokens", "overlong", "max_pixels",
-    "max_frames", "max_duration", "load_in_4bit", "optim", "break_tool",
+    "max_frames", "max_duration", "load_in_4bit", "optim", "break_tool", "data_seed",
 )  # fmt: skip
 
 

@@ -13,6 +13,9 @@ from .lines import (
     LineWriter as LineWriter,
     PartialAnswer as PartialAnswer,
 )
+from .mixture import (
+    MixtureDecoding as MixtureDecoding,
+)
 from .named import (
     STRATEGIES as STRATEGIES,
     strategy_by_name as strategy_by_name,

@@ -232,10 +232,11 @@ def record_of(
 
 
 def texts_of(strategy: Strategy) -> list[str]:
-    """The settings of a strategy that are text: one may be a folder."""
+    """The settings of a strategy that are text, and the parts of a list: one may be a folder."""
     if not is_dataclass(strategy):
         return []
-    return [v for f in fields(strategy) if isinstance(v := getattr(strategy, f.name), str)]
+    texts = [v for f in fields(strategy) if isinstance(v := getattr(strategy, f.name), str)]
+    return texts + [part.strip() for text in texts if "," in text for part in text.split(",")]
 
 
 # ---- the folder

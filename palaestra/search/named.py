@@ -18,6 +18,7 @@ from palaestra.errors import UserError
 from palaestra.search.blocks import NavigatedBlocks
 from palaestra.search.hybrid import HybridReasoning
 from palaestra.search.infused import InfusedDecoding
+from palaestra.search.mixture import MixtureDecoding
 from palaestra.search.problem import Strategy
 from palaestra.search.rounds import AnswerRounds
 from palaestra.search.sampling import BestAnswer, MajorityVote, WeightedVote
@@ -36,6 +37,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "multi-round": AnswerRounds(),
     "rlot": NavigatedBlocks(),
     "kid": InfusedDecoding(),
+    "collab": MixtureDecoding(),
     "nl-fl-hybrid": HybridReasoning(),
 }
 

@@ -24,6 +24,7 @@ from palaestra.rewards.verify import response_text
 from palaestra.rewards.votes import vote_of
 from palaestra.rollout.collect import Sample, Score, judge_group
 from palaestra.rollout.search import TreeSearch
+from palaestra.run.context import RunContext
 from palaestra.search.lines import LineWriter, line_writer
 from palaestra.search.tokens import TokenBudget
 from palaestra.types import Episode, Group, Key, Message, Reward, Task, stage, value_class
@@ -71,7 +72,7 @@ class SearchProblem:
             which has it.
     """
 
-    ctx: Context = field(repr=False)
+    ctx: RunContext = field(repr=False)
     key: Key
     whole: Task = field(repr=False)
     tokens: TokenBudget

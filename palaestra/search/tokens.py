@@ -71,11 +71,14 @@ class MeteredEngine:
         engine: what samples.
         keep: whether completions are kept and used again for the same prompt, sampling and key: a
             second strategy pays for them from its budget and waits for nothing.
+        budgets: those of another engine, which both then pay from; None = of its own.
     """
 
-    def __init__(self, engine: Engine, *, keep: bool = False):
+    def __init__(
+        self, engine: Engine, *, keep: bool = False, budgets: dict[Key, TokenBudget] | None = None
+    ):
         self.engine = engine
-        self.budgets: dict[Key, TokenBudget] = {}
+        self.budgets = {} if budgets is None else budgets
         self.uncounted = 0
         self._kept: dict[object, tuple[int, Completion]] | None = {} if keep else None
 

@@ -30,10 +30,16 @@ def setting_flags(parser: FlagParser, which: str) -> None:
     """The flags of the settings that are every verb's, or `train`'s alone. One that is not given is
     None.
     """
-    hints = get_type_hints(Settings)
     for f in fields(Settings):
         if f.metadata.get("flag") == which:
-            parser.add_argument(flag_of(f.name), help=help_of(f), **form_of(f, hints[f.name]))
+            setting_flag(parser, f.name)
+
+
+def setting_flag(parser: FlagParser, name: str) -> None:
+    """The flag of one setting."""
+    (f,) = (f for f in fields(Settings) if f.name == name)
+    hint = get_type_hints(Settings)[name]
+    parser.add_argument(flag_of(name), help=help_of(f), **form_of(f, hint))
 
 
 def form_of(f: Field[Any], hint: Any) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class CompareKeywords(RunKeywords, total=False):
     data: File
     test_data: File
     model: File
+    data_seed: int | None
     evaluate: int
     set: Mapping[str, Any]
 

@@ -211,7 +211,7 @@ def test_cells_of_a_refused_start_are_not_run(tmp_path, monkeypatch):
         study.run_seed(tmp_path / "results.json", 8000)
     assert [arm for arm, _ in ran] == ["ikea", "inforage", "outcome", "always search"]
     assert {model for _, model in ran} == {"plain"}
-    kept = study.read(tmp_path / "results.json")
+    kept = study.FILE.read(tmp_path / "results.json")
     assert kept["starts"]["draft/8000"]["refused"].startswith("searches for 90%")
 
 

@@ -61,13 +61,27 @@ def test_zero_is_the_default_of_a_task_without_an_end():
     assert bench().data_seed is None and bench(data_seed=3).data_seed == 3
 
 
-def test_a_run_keeps_its_data_seed_and_a_comparison_has_none(tmp_path):
+def test_a_run_keeps_its_data_seed(tmp_path):
     settings = {"task": "count", "data_seed": 2, "set": {"schedule.prompts": 2, "sample.n": 2}}
     pl.train("grpo", out=tmp_path / "run", **SMALL, **settings)
     with pytest.raises(UserError, match="its data_seed is 2 and stays so"):
         pl.train(resume=tmp_path / "run", data_seed=3)
-    with pytest.raises((UserError, TypeError), match="data_seed"):
-        pl.compare("grpo", "rloo", data_seed=1)
+
+
+def test_a_comparison_trains_on_the_problems_of_its_data_seed(tmp_path):
+    """And its cells lie beside those without one."""
+    settings = {"task": "count", "tokens": 16, "seeds": 1, "max_tokens": 4, "evaluate": 2, "quiet": True, "jobs": 1}
+    settings |= {"set": {"schedule.prompts": 2, "sample.n": 2}}
+    pl.compare("grpo", "rloo", out=tmp_path, **settings)
+    plain = set((tmp_path / "cells").iterdir())
+    pl.compare("grpo", "rloo", out=tmp_path, data_seed=2, **settings)
+    cells = {True: plain, False: set((tmp_path / "cells").iterdir()) - plain}
+    assert len(plain) == len(cells[False]) == 2
+    for first, each in cells.items():
+        start = 0 if first else 2 * MOST_DRAWN
+        for cell in each:
+            rows = pq.read_table(cell / "rollouts/step-000001.parquet").to_pylist()
+            assert {r["task_id"] for r in rows} == {f"count/train/{start + i}" for i in range(2)}
 
 
 def test_cells_lie_where_they_lay():

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import palaestra as pl
 import pytest
+from palaestra.cli.main import main
+from palaestra.search.named import STRATEGIES
 from palaestra.search.problem import vote_of
 from palaestra.search.trees import effective_reward
 from palaestra.types import Reward, Task
@@ -286,3 +288,10 @@ def test_strategies_by_name():
     ):
         with pytest.raises(pl.UserError, match=why):
             pl.search.strategy_by_name(given)
+
+
+def test_the_help_names_every_strategy(capsys):
+    with pytest.raises(SystemExit):
+        main(["search", "--help"])
+    words = capsys.readouterr().out.replace(",", " ").split()
+    assert set(STRATEGIES) <= set(words)

@@ -14,6 +14,8 @@ has read or sampled, prompts left out. Without agents three fine-tunes of the em
 first (`toy.py`), and a target that wants something of each.
 
 answers.jsonl in the run folder has every answer, its target, and the greedy answer of each agent alone.
+`palaestra search --data FILE --with "collab(agents='DIR,DIR')" [--reward-model DIR]` decodes so within a
+budget, beside other strategies of search.
 
 Deviations: candidates are the nucleus of .95, at most four; ends of texts that are known are not
 made again; a target that compares with the gold answer sees it while it decodes, a search with an

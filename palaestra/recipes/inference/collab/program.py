@@ -12,9 +12,7 @@ import palaestra as pl
 from palaestra.recipes.inference.collab.search import (
     Method,
     ProblemInRun,
-    SignedAnswer,
     Spending,
-    TokenSearch,
     best_of_n,
     greedy,
     joint_answers,
@@ -91,7 +89,7 @@ class ControlledDecoding:
         self,
         ctx: pl.Context,
         places: Sequence["ProblemInRun"],
-        answers: Sequence[SignedAnswer],
+        answers: Sequence[pl.engines.SignedAnswer],
         rewards: Sequence[pl.Reward],
     ) -> None:
         """Writes answers.jsonl, and says what each agent is worth alone; these answers are in no budget."""
@@ -140,20 +138,20 @@ class ControlledDecoding:
                 "target=FILE.py:NAME"
             )
 
-    async def _answer(self, place: "ProblemInRun") -> SignedAnswer:
+    async def _answer(self, place: "ProblemInRun") -> pl.engines.SignedAnswer:
         if self.method == "collab":
-            return await TokenSearch(place).answer()
+            return await pl.engines.TokenSearch(place).answer()
         if not self.forwards:
             return await greedy(place, self.agents[0])
         answers = await (best_of_n(place) if self.method == "best of n" else self._joint(place))
-        values = [await place.judge(a.ids) for a in answers]
+        values = await place.judge([a.ids for a in answers])
         return answers[max(range(len(answers)), key=values.__getitem__)]
 
-    async def _joint(self, place: "ProblemInRun") -> list[SignedAnswer]:
+    async def _joint(self, place: "ProblemInRun") -> list[pl.engines.SignedAnswer]:
         """Answers to whose every token all agents are heard, some at a time, until the next might
         not be paid for.
         """
-        answers: list[SignedAnswer] = []
+        answers: list[pl.engines.SignedAnswer] = []
         price = len(self.agents) * place.limit
         while (n := place.spending.left // price) or not answers:
             answers += joint_answers(place, max(1, n), len(answers), self.method == "average")
@@ -161,7 +159,7 @@ class ControlledDecoding:
 
 
 def reference_nats(
-    ctx: pl.Context, tasks: Sequence[pl.Task], answers: Sequence[SignedAnswer]
+    ctx: pl.Context, tasks: Sequence[pl.Task], answers: Sequence[pl.engines.SignedAnswer]
 ) -> float:
     """-log p of the answers under the run's own model, in nats a token."""
     dialect = ctx.engine("policy").dialect

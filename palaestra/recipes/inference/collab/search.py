@@ -1,17 +1,15 @@
-"""Collab on one problem: the search for the next token, and what it is compared with."""
+"""Collab on one problem in a run (the search is `pl.engines.TokenSearch`), and what it is compared with."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import torch
-from torch import Tensor
 
 import palaestra as pl
 
 Method = Literal["collab", "best of n", "switch", "average"]
-NUCLEUS, CANDIDATES = 0.95, 4
 
 
 class Decoding(Protocol):
@@ -31,24 +29,6 @@ class Decoding(Protocol):
     def misjudged(self) -> bool: ...
 
 
-def kl_nats(logp_V: Tensor, ref_V: Tensor) -> float:
-    """KL(pi || pi_ref) in nats, of log-probs."""
-    p_V = logp_V.double().exp()
-    return float((p_V * (logp_V.double() - ref_V.double())).nan_to_num(0.0).sum())
-
-
-def regularised_value(q: float, kl: float, alpha: float) -> float:
-    """J = Q - alpha KL."""
-    return q - alpha * kl
-
-
-def candidates(logp_V: Tensor, p: float = NUCLEUS, k: int = CANDIDATES) -> list[int]:
-    """The smallest set of likeliest tokens that holds the share p, at most k of them."""
-    top, token = logp_V.exp().topk(min(k, len(logp_V)))
-    before = top.cumsum(0) - top
-    return token[before < p].tolist()
-
-
 @dataclass
 class Spending:
     """Forwards of one problem, and how many there may be."""
@@ -64,17 +44,6 @@ class Spending:
         return int(max(0.0, min(self.most - self.spent, 1e9)))
 
 
-@dataclass
-class SignedAnswer:
-    """A text on its way: its tokens, and which agent chose each of them (-1 = nobody in
-    particular).
-    """
-
-    ids: list[int] = field(default_factory=list)
-    by: list[int] = field(default_factory=list)
-    searches: int = 0  # tokens that were chosen by their value
-
-
 class ProblemInRun:
     """A problem in a run, what may be spent on it, and how an answer is judged while decoding."""
 
@@ -87,18 +56,25 @@ class ProblemInRun:
         how: Decoding,
     ) -> None:
         self.ctx, self.task, self.spending, self.how = ctx, task, spending, how
+        self.agents, self.alpha, self.horizon = how.agents, how.alpha, how.horizon
         self.limit = ctx.bench.max_tokens
+        self.eos = tuple(ctx.model("policy").eos)
         self.reward_task = other if how.misjudged else task
         heard = ctx.engine("policy").dialect.extend(task.prompt, first=True, closed=False)
         self.prompt = tuple(i for segment in heard for i in segment.ids)
 
-    async def judge(self, ids: Sequence[int]) -> float:
-        """The target of a text, as far as it goes."""
-        return (await self.reward(ids, self.reward_task)).total
+    @property
+    def left(self) -> int:
+        return self.spending.left
+
+    async def judge(self, texts: Sequence[Sequence[int]]) -> list[float]:
+        """The target of texts, each as far as it goes."""
+        rewards = await asyncio.gather(*(self.reward(ids, self.reward_task) for ids in texts))
+        return [r.total for r in rewards]
 
     async def reward(self, ids: Sequence[int], task: pl.Task) -> pl.Reward:
         """What a text is worth as an answer to a task. Raises Fault where its judge fails."""
-        ended = bool(ids) and ids[-1] in self.ctx.model("policy").eos
+        ended = bool(ids) and ids[-1] in self.eos
         segment = pl.Segment(
             ids=tuple(ids),
             author="policy",
@@ -120,6 +96,9 @@ class ProblemInRun:
         """At the end of the prompt, which is read for nothing."""
         return replace(pl.Cursor.start(self.ctx.model(model), self.prompt), count=self.spending.add)
 
+    async def go_on(self, agent: str, ids: Sequence[int], most: int) -> list[int]:
+        return await generate(self, agent, ids, most, 0.0, self.key("end"))
+
     def key(self, *path: int | str) -> pl.Key:
         return self.ctx.key("collab", self.task.id, *path)
 
@@ -139,27 +118,29 @@ async def generate(
     return list(made.ids)
 
 
-async def greedy(place: ProblemInRun, agent: str) -> SignedAnswer:
+async def greedy(place: ProblemInRun, agent: str) -> pl.engines.SignedAnswer:
     ids = await generate(place, agent, (), place.limit, 0.0, place.key("greedy"))
-    return SignedAnswer(ids, [0] * len(ids))
+    return pl.engines.SignedAnswer(ids, [0] * len(ids))
 
 
-async def best_of_n(place: ProblemInRun) -> list[SignedAnswer]:
+async def best_of_n(place: ProblemInRun) -> list[pl.engines.SignedAnswer]:
     """Samples of the agents in turn, until the next might not be paid for."""
-    answers: list[SignedAnswer] = []
+    answers: list[pl.engines.SignedAnswer] = []
     while place.spending.left >= place.limit or not answers:
         n, agents = len(answers), place.how.agents
         j = n % len(agents)
         heat, key = place.how.temperature, place.key("sample", n)
         ids = await generate(place, agents[j], (), place.limit, heat, key)
-        answers.append(SignedAnswer(ids, [j] * len(ids)))
+        answers.append(pl.engines.SignedAnswer(ids, [j] * len(ids)))
     return answers
 
 
-def joint_answers(place: ProblemInRun, n: int, first: int, average: bool) -> list[SignedAnswer]:
+def joint_answers(
+    place: ProblemInRun, n: int, first: int, average: bool
+) -> list[pl.engines.SignedAnswer]:
     """`n` answers in step: at every token an agent is drawn, or the mean of all logits."""
-    eos, agents = place.ctx.model("policy").eos, place.how.agents
-    answers = [SignedAnswer() for _ in range(n)]
+    eos, agents = place.eos, place.how.agents
+    answers = [pl.engines.SignedAnswer() for _ in range(n)]
     rngs = [pl.rng_of(place.key("joint", first + i)) for i in range(n)]
     open_rows = list(range(n))
     cursors = [place.cursor(a).fork([0] * n) for a in agents]
@@ -180,85 +161,3 @@ def joint_answers(place: ProblemInRun, n: int, first: int, average: bool) -> lis
         if on:
             cursors = [c.fork(on).append([token[b] for b in on]) for c in cursors]
     return answers
-
-
-class TokenSearch:
-    """Collab on one problem."""
-
-    def __init__(self, place: ProblemInRun) -> None:
-        self.place, self.how = place, place.how
-        self.eos = place.ctx.model("policy").eos
-        self.cursors = [place.cursor(a) for a in place.how.agents]
-        self.ref = place.cursor("policy")
-        self.answer_so_far = SignedAnswer()
-        self.ends: dict[tuple[int, tuple[int, ...]], list[int]] = {}  # greedy ones, by agent
-
-    async def answer(self) -> SignedAnswer:
-        """Token by token, until a text ends or is full; the agent that spoke last ends it greedily
-        where no search can be paid for any more.
-        """
-        answer, last = self.answer_so_far, 0
-        while (more := self.place.limit - len(answer.ids)) > 0:
-            laws = [c.logits()[0].log_softmax(-1) for c in self.cursors]
-            ref_V = self.ref.logits()[0].log_softmax(-1)
-            each = [candidates(law) for law in laws]
-            if all(e == each[0] and len(e) == 1 for e in each):
-                z = each[0][0]
-            elif (choice := await self.choose(laws, ref_V, each)) is not None:
-                last, z = choice
-            else:
-                answer.ids += await self.end(last, (), more)
-                break
-            answer.ids.append(z)
-            answer.by.append(last)
-            if z in self.eos:
-                break
-            if self.place.spending.left < more + len(self.cursors) + 1:
-                answer.ids += await self.end(last, (), more - 1)
-                break
-            self.cursors = [c.append([z]) for c in self.cursors]
-            self.ref = self.ref.append([z])
-        answer.by += [last] * (len(answer.ids) - len(answer.by))
-        return answer
-
-    async def choose(
-        self, laws: Sequence[Tensor], ref_V: Tensor, each: Sequence[Sequence[int]]
-    ) -> tuple[int, int] | None:
-        """The agent and token of the highest J, a tie going to what the reference likes best. None
-        where no search can be paid for any more.
-        """
-        tried = [(j, z) for j, tokens in enumerate(each) for z in tokens]
-        n, place = len(self.answer_so_far.ids), self.place
-        more = place.limit - n
-        unknown = sum((j, (*self.answer_so_far.ids, z)) not in self.ends for j, z in tried)
-        # the agent that spoke last may need as much as there is room for
-        most = min(more - 1, self.how.horizon or place.limit)
-        most = min(most, (place.spending.left - more) // max(1, unknown))
-        if most < 1 and unknown:
-            return None
-        self.answer_so_far.searches += 1
-        values = await asyncio.gather(*(self.value(j, z, most) for j, z in tried))
-        kl = [kl_nats(law, ref_V) for law in laws]
-        score: Callable[[int], tuple[float, float]] = lambda i: (
-            regularised_value(values[i], kl[tried[i][0]], self.how.alpha),
-            float(ref_V[tried[i][1]]),
-        )
-        return tried[max(range(len(tried)), key=score)]
-
-    async def value(self, j: int, z: int, most: int) -> float:
-        """Q_j(s, z): the target of the text that agent j ends after z."""
-        ids = (*self.answer_so_far.ids, z)
-        return await self.place.judge(
-            ids if z in self.eos else (*ids, *await self.end(j, (z,), most))
-        )
-
-    async def end(self, j: int, then: tuple[int, ...], most: int) -> list[int]:
-        """How agent j goes on greedily after the answer so far and `then`."""
-        ids = (*self.answer_so_far.ids, *then)
-        if most > 0 and (j, ids) not in self.ends:
-            agent = self.how.agents[j]
-            end = await generate(self.place, agent, ids, most, 0.0, self.place.key("end"))
-            # ends of a longer beginning of the same text are the rest of this one, if it is whole
-            for i in range(len(end) if end[-1] in self.eos else 1):
-                self.ends[j, (*ids, *end[:i])] = end[i:]
-        return self.ends.get((j, ids), [])[:most]
