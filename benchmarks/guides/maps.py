@@ -7,7 +7,7 @@ other. `ldsc` learns one task with as many environment steps on every map.
     guide     the same with the subgoals that a larger model named
     shuffled  their coordinates exchanged between subgoals
 
-    palaestra train ldsc sim=benchmarks/guides/maps.py:side11 asked=transcript:benchmarks/guides/subgoals.jsonl
+    palaestra train ldsc --env benchmarks/guides/maps.py:side11 --llm transcript:benchmarks/guides/subgoals.jsonl
 
 Declared before a cell was run: five seeds; on a map subgoals help where the 95% interval of guide - none, paired
 by seed, is above 0, and are the reason where that of guide - shuffled is above 0 too.

@@ -1,7 +1,7 @@
 """Eight simulators that differ, each with a description as a user would give it: what it is about, and
 named quantities of the state after a step.
 
-    palaestra train lero sim=benchmarks/guides/simulators.py:rooms parts=reward asked=...
+    palaestra train lero --env benchmarks/guides/simulators.py:rooms parts=reward --llm ...
 
 n games, A agents, T steps, C cells.
 """

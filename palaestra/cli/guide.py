@@ -11,10 +11,10 @@ from palaestra.api.describing import describe_simulator
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     file = Path(arguments.out)
-    description = describe_simulator(arguments.simulator, arguments.goal, arguments.asked, file)
+    description = describe_simulator(arguments.simulator, arguments.goal, arguments.llm, file)
     if not arguments.json:
         print(
             f"wrote  {file}: {len(description.observations)} numbers, {len(description.actions)} actions"
         )
-        print(f"then   correct it, and name it sim={file}")
+        print(f"then   correct it, and name it --env {file}")
     return {"file": str(file), **description.model_dump()}

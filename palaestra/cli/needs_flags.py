@@ -38,10 +38,10 @@ def config(parser: FlagParser) -> None:
 def guide(parser: FlagParser) -> None:
     add = parser.add_argument
     add("action", choices=("init",), help="init: write a description of a simulator to correct")
-    add("simulator", metavar="SIM", help="gymnasium:ID or FILE.py:NAME, as sim= of a method")
+    add("simulator", metavar="SIM", help="gymnasium:ID or FILE.py:NAME, as --env of a method")
     add("--goal", default="", metavar="TEXT", help="what is wanted, in words")
     add(
-        "--asked",
+        "--llm",
         default="",
         metavar="MODEL",
         help="who gives the names: endpoint(url='...',model='...'), a model's folder or "

@@ -33,6 +33,7 @@ from .description import (
     SimulatorDescription as SimulatorDescription,
     describe as describe,
     read_description as read_description,
+    state_goal as state_goal,
 )
 from .driving import (
     CarFollowing as CarFollowing,
@@ -71,6 +72,7 @@ from .maze import (
 )
 from .named import (
     simulator_by_name as simulator_by_name,
+    simulators_by_name as simulators_by_name,
     simulator_from as simulator_from,
 )
 from .networks import (

@@ -56,7 +56,7 @@ class SimulatorDescription(BaseModel):
     """What a file says of a simulator.
 
     Args:
-        simulator: as `sim=` names it; a file is seen from the description's folder.
+        simulator: as `--env` names it; a file is seen from the description's folder.
         about: one paragraph: who acts, what happens.
         goal: what is wanted, in words.
         observations: the O numbers of an observation in their order; () where it names them itself.
@@ -137,7 +137,9 @@ class DescribedGoal:
     @property
     def about(self) -> str:
         first = self.description.about or str(getattr(self.inner, "about", ""))
-        goal = f"What is wanted: {self.description.goal}" if self.description.goal else ""
+        words = self.description.goal.strip()
+        end = "" if words.endswith((".", "!", "?")) else "."
+        goal = f"What is wanted: {words}{end}" if words else ""
         return " ".join(x.strip() for x in (first, goal) if x)
 
 
@@ -170,6 +172,18 @@ class DescribedNumbers(DescribedGoal):
         after, before = self.view(paths["next_obs"]), self.view(paths["obs"])
         changes = {f"change_of_{name}": x - before[name] for name, x in after.items()}
         return {**after, **changes}
+
+
+def state_goal(sim: Simulator, goal: str) -> Simulator:
+    """The simulator with what is wanted in words, which language models are told; it takes the place of
+    the goal of a description. "" = the simulator as it is.
+    """
+    if not goal.strip():
+        return sim
+    if isinstance(sim, DescribedGoal):
+        said = sim.description.model_copy(update={"goal": goal})
+        return describe(sim.inner, said, "--goal")
+    return describe(sim, SimulatorDescription(simulator="", goal=goal), "--goal")
 
 
 @runtime_checkable

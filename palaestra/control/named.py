@@ -1,4 +1,4 @@
-"""Simulators as text, as `sim=...` takes them on the command line."""
+"""Simulators as text, as `--env` takes them on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palaestra.control.parallel import ParallelSimulator
 from palaestra.control.simulators import Simulator
 from palaestra.control.vector import VectorSimulator
 from palaestra.errors import UserError
-from palaestra.tasks.spec import parse_alone
+from palaestra.tasks.spec import parse_alone, split_outside
 from palaestra.tasks.user_code import load
 
 
@@ -39,6 +39,14 @@ def simulator_by_name(spec: str) -> Simulator:
         name, horizon, settings = read_id(spec)
         return VectorSimulator(name, horizon, settings)
     return simulator_from(load(spec, "simulator"), spec)
+
+
+def simulators_by_name(spec: str) -> tuple[Simulator, ...]:
+    """Several simulators with commas between them, in their order; a comma in brackets or quotes is one of
+    an id's settings. See `simulator_by_name`.
+    """
+    names = (name.strip() for name in split_outside(spec, ","))
+    return tuple(simulator_by_name(name) for name in names if name)
 
 
 def read_id(spec: str) -> tuple[str, int, dict[str, Any]]:

@@ -235,6 +235,7 @@ class Requirements:
             there, which then stands for the models that are required.
         policy: whether the run's own model (`--model`) takes part; False = it is no language model
             that is trained or measured, and one that is given is refused.
+        flags: flags of the run, without dashes, that set an argument of `build`: {"env": "sim"}.
     """
 
     columns: tuple[NeededColumn, ...] = (PROMPT, ANSWER)
@@ -246,6 +247,14 @@ class Requirements:
     never_off: str = ""
     own: Mapping[str, Any] = field(default_factory=dict)
     policy: bool = True
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+    def way(self, argument: str, value: str) -> str:
+        """How an argument of `build` is given on the command line: by its flag, else as a word."""
+        for flag, name in self.flags.items():
+            if name == argument:
+                return f"--{flag} {value}"
+        return f"{argument}={value}"
 
 
 def holds(when: Arguments, arguments: Mapping[str, Any]) -> bool:

@@ -18,6 +18,12 @@ from palaestra.needs.declared import (
 from palaestra.needs.rows import columns_of
 
 REQUIRED = "required"
+GOAL = (
+    "goal",
+    "--goal TEXT",
+    "what is wanted, in words",
+    "what is said of the simulator, or of the method",
+)
 
 
 def column_rows(
@@ -48,15 +54,16 @@ def other_rows(
     models = [m for m in needs.models if holds(m.when, arguments)]
     places = [p for p in needs.places if holds(p.when, arguments)]
     return [
-        *((m.role, given_by(m), m.words, m.otherwise or REQUIRED) for m in models),
+        *((m.role, given_by(m, needs), m.words, m.otherwise or REQUIRED) for m in models),
         *((p.kind, p.ways, p.meaning, p.otherwise or REQUIRED) for p in places),
+        *([GOAL] if "goal" in needs.flags else []),
     ]
 
 
-def given_by(need: NeededModel | NeededPlace) -> str:
+def given_by(need: NeededModel | NeededPlace, needs: Requirements) -> str:
     """How a model or a place is given on the command line."""
     if isinstance(need, NeededModel):
-        return f"{need.argument}={need.example}"
+        return needs.way(need.argument, need.example)
     return need.given_by
 
 
@@ -65,12 +72,12 @@ def pointer(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> s
     places = [p for p in needs.places if holds(p.when, arguments)]
     models = [m for m in needs.models if holds(m.when, arguments)]
     if not places:
-        taken = ", ".join(f"{given_by(m)} ({m.role})" for m in models) or "--model DIR alone"
+        taken = ", ".join(f"{given_by(m, needs)} ({m.role})" for m in models) or "--model DIR alone"
         return f"it takes {taken}; `palaestra needs {method}` says more"
     place, ways = places[0], list[str]()
     if is_required(place, arguments) and not place.flag:
         ways.append(f"`palaestra init {method} FOLDER` writes one to begin from")
-    if place.kind == "simulator" and "sim=" in place.given_by:
+    if needs.flags.get("env") == "sim":
         ways.append("`palaestra guide init SIM` describes one to a language model")
     if place.built_in:
         ways.append(f'--task "{place.built_in[0]}" is built in')
@@ -108,7 +115,7 @@ def own_command(
     if needs.columns:
         words.append("--data FILE.jsonl")
     required: list[NeededModel | NeededPlace] = [*needs.models, *needs.places]
-    words += [quote(given_by(need)) for need in required if is_required(need, arguments)]
+    words += [quote(given_by(need, needs)) for need in required if is_required(need, arguments)]
     return " ".join([*words, *(["--model DIR"] if needs.policy else [])])
 
 

@@ -64,9 +64,16 @@ def needs_under(
 
 
 def check_models(settings: Settings, arguments: Mapping[str, Any]) -> None:
-    """Raises UserError for the first model that the method cannot act without, or has no use for. This
-    comes before data are read: a judge stands for the answers that they lack.
+    """Raises UserError for the first model that the method cannot act without, or has no use for, and for
+    a flag of methods that are guided where this is none. It comes before data are read: a judge
+    stands for the answers that they lack.
     """
+    for flag in ("goal", "llm"):
+        if getattr(settings, flag):
+            raise UserError(
+                f"{settings.recipe} has no use for --{flag}; `palaestra needs {settings.recipe}` says "
+                "what it takes"
+            )
     needs = needs_of_recipe(settings.recipe)
     if needs is not None:
         refuse(settings, unmet_models(needs, settings, arguments))
@@ -125,12 +132,12 @@ def unmet_models(
             if not model.scores:
                 yield (
                     f"takes no endpoint as its {model.role}, which {model.meaning} by token ids; give "
-                    f"{model.argument}={model.example}"
+                    f"{needs.way(model.argument, model.example)}"
                 )
         inert = arguments.get(model.argument) == model.inert and not settings.embedded
         brought = settings.task.partition("(")[0] in model.built_in
         if inert and not brought and is_required(model, arguments):
-            yield missing_model(model)
+            yield missing_model(model, needs)
 
 
 def idle_model(
@@ -140,7 +147,9 @@ def idle_model(
     roles = [m.argument for m in needs.models]
     asked = any(getattr(arguments.get(role), "model", "") == "policy" for role in roles)
     if not needs.policy and not asked and settings.model != Settings().model:
-        cure = f"; {roles[0]}={settings.model} names the one that it asks" if roles else ""
+        cure = (
+            f"; {needs.way(roles[0], settings.model)} names the one that it asks" if roles else ""
+        )
         yield f"has no use for --model, as no language model learns in it{cure}"
 
 
@@ -159,8 +168,9 @@ def unmet(
         yield from too_few(needs, bench)
 
 
-def missing_model(model: NeededModel) -> str:
-    return f"needs a {model.role}, which {model.words}: {model.argument}={model.example}"
+def missing_model(model: NeededModel, needs: Requirements) -> str:
+    way = needs.way(model.argument, model.example)
+    return f"needs a {model.role}, which {model.words}: {way}"
 
 
 def is_there(place: NeededPlace, settings: Settings) -> bool:

@@ -165,11 +165,27 @@ class ProblemSettings:
         "questions of --data; or "
         "interpreter: the questions of --data or --task, answered with programs inside the reply; or graph: "
         "the same as --graph; or experts: the tasks of --data, done by plans of the functions of --tools; or competition(DIR): "
-        "a folder with data, a metric and hidden answers. Several of yours are joined with their shares, "
+        "a folder with data, a metric and hidden answers; or the simulator of a method in which a language model guides a "
+        "classical learner, also gymnasium:ID (docs/control.md). Several of yours are joined with their shares, "
         "a.py:A*2+b.py:B",
         metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | query | eliminate | listwise | rerank | "
         "interpreter | graph | experts | competition(DIR)",
         use=LEARNED,
+    )
+    goal: str = setting(
+        "",
+        "what is wanted in a simulator, in words, for methods in which a language model guides a classical learner",
+        metavar="TEXT",
+        means="what the simulator says of itself",
+        flag="train",
+    )
+    llm: str = setting(
+        "",
+        "the language model that such a method asks: endpoint(url='...',model='...'), a model's folder, or "
+        "transcript:FILE, the replies of a run before",
+        metavar="MODEL",
+        means="nobody, or a rule of the built-in problem",
+        flag="train",
     )
     docs: str = setting(
         "",

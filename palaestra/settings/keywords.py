@@ -46,6 +46,8 @@ class RunKeywords(TypedDict, total=False):
     reward: RewardLike
     reward_timeout: int
     env: File
+    goal: str
+    llm: str
     docs: File
     graph: File
     tools: ToolsLike

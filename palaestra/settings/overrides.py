@@ -54,7 +54,43 @@ def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:
             )
     words = given.get("set", {})
     changed = replace(settings, **{k: v for k, v in given.items() if k != "set"})
+    changed, by_flag = read_flags(changed, words)
+    words = {**words, **by_flag}
     return replace(changed, set={**lasting_overrides(settings, changed, words), **words})
+
+
+def read_flags(settings: Settings, words: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
+    """Flags that name an argument of the method, as its card says (`Requirements.flags`): the settings
+    without them, and the arguments. Raises UserError where one is also given as a word.
+    """
+    if not (settings.env or settings.goal or settings.llm):
+        return settings, {}
+    flags = flags_of(settings.recipe)
+    by_flag = {name: getattr(settings, flag) for flag, name in flags.items()}
+    for flag, name in flags.items():
+        if by_flag[name] and name in words:
+            raise UserError(f"{flag_of(flag)} and {name}= name the same; leave out {name}=")
+    rest = replace(settings, **dict.fromkeys(flags, ""))
+    return rest, {name: x for name, x in by_flag.items() if x}
+
+
+@contextmanager
+def name_flags(method: str) -> Generator[None]:
+    """An error inside that begins with an argument of the method, `asked=`, begins with its flag."""
+    try:
+        yield
+    except UserError as error:
+        argument, sign, rest = str(error).partition("=")
+        flags = [flag for flag, name in flags_of(method).items() if sign and name == argument]
+        if not flags:
+            raise
+        raise UserError(f"{flag_of(flags[0])} {rest}") from None
+
+
+def flags_of(method: str) -> Mapping[str, str]:
+    """The settings that name an argument of a method, as its card says, and the argument."""
+    card = None if method == VALUE else getattr(catalogue.find(method), "CARD", None)
+    return {} if card is None else card.needs.flags
 
 
 def arguments(method: str) -> Mapping[str, inspect.Parameter]:
@@ -83,7 +119,8 @@ def build(
     corrects what the method leaves uncorrected.
     """
     takes = arguments(method)
-    given, models = read_arguments(takes, {k: v for k, v in overrides.items() if k in takes})
+    with name_flags(method):
+        given, models = read_arguments(takes, {k: v for k, v in overrides.items() if k in takes})
     own = embedded and embedded_takes(method, given)
     made = call_build(method, given, "embedded" if own else "build")
     made = change_parts(made, lambda r: add_models(r, models)) if models else made

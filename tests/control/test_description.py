@@ -48,7 +48,7 @@ def test_a_blank_description_is_corrected_and_read(line, capsys):
     assert 'simulator = "../line.py:Line"' in file.read_text()  # seen from the description
     file.write_text(file.read_text().replace("number_0", "x").replace("action 2", "right"))
     sim = pl.control.simulator_by_name(str(file))
-    assert sim.about == "What is wanted: go right" and sim.action_names == ("action 0", "action 1", "right")
+    assert sim.about == "What is wanted: go right." and sim.action_names == ("action 0", "action 1", "right")
     games = sample_games(sim, ("t",))
     words = pl.control.SimulatorWords.of(sim, games)
     assert list(words.declared) == ["x", "number_1", "change_of_x", "change_of_number_1"]

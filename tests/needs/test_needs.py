@@ -120,7 +120,7 @@ def test_the_verb_prints_them_and_writes_a_template(tmp_path, capsys):
         ("spiral", 'takes --env FILE.py:NAME \\(game\\); `palaestra init spiral FOLDER` writes one.*--task "kuhn"'),
         (
             "lare",
-            "takes sim=FILE.py:NAME .*`palaestra guide init SIM` describes one.*without it: cooperative navigation",
+            "takes --env FILE.py:NAME .*`palaestra guide init SIM` describes one.*without it: cooperative navigation",
         ),
         ("metacipher", "takes guard=DIR \\(guard\\); `palaestra needs metacipher`"),
         ("egd-attack", "takes --model DIR alone"),
@@ -286,7 +286,7 @@ def test_a_model_that_would_not_learn_is_refused_unless_it_is_the_one_that_is_as
     """DIR was loaded and left alone where the user meant the model that writes rewards."""
     needs, settings = catalogue.find("lero").CARD.needs, Settings(recipe="lero", model="DIR")
     (said,) = idle_model(needs, settings, {"asked": None})
-    assert "no language model learns" in said and "asked=DIR" in said
+    assert "no language model learns" in said and "--llm DIR" in said
     own = pl.services.client_from_text("policy", "asked")[0]
     assert not list(idle_model(needs, settings, {"asked": own}))
     assert not list(idle_model(needs, Settings(recipe="lero"), {"asked": None}))

@@ -31,6 +31,8 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "max_duration": ("2.5", 2.5),
     "reward": ("exact", "exact"),
     "env": ("e.py:E", "e.py:E"),
+    "goal": ("stay upright", "stay upright"),
+    "llm": ("transcript:t.jsonl", "transcript:t.jsonl"),
     "docs": ("notes", "notes"),
     "graph": ("facts.tsv", "facts.tsv"),
     "reward_timeout": ("12", 12),

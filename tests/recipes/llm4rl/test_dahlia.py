@@ -338,7 +338,7 @@ def test_mistakes_are_said():
         dahlia.build(attempts=0)
     with pytest.raises(UserError, match="fail is from 0 to 1"):
         dahlia.build(fail=2)
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         dahlia.build().sources()
     with pytest.raises(UserError, match="no kind='x'"):
         SURE.tasks(rng(), 1, "x")

@@ -349,7 +349,7 @@ def test_bad_settings_are_refused(context):
     book = ErrandBook(goals=tuple(idle[0]), errands=idle[1], view=maze_book().view)
     with pytest.raises(UserError, match="goals in which games do not begin"):
         asyncio.run(DualLearning(program(), context(), book, KEY).start())
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(program(asked=None).run(context()))
 
 

@@ -313,7 +313,7 @@ def test_what_cannot_run_says_why(context):
 
     with pytest.raises(Fault, match="down"):
         asyncio.run(program(asked=pl.Scripted(answer)).run(context()))
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(replace(program(), asked=None).run(context()))
     with pytest.raises(UserError, match="several agents"):
         program(sim=pl.control.CarFollowing())

@@ -246,7 +246,7 @@ def test_an_endpoint_that_fails_ends_the_run_and_an_unreadable_answer_is_neutral
         patch.setattr(pl.control.PPO, "learn", None)
         with pytest.raises(Fault, match="down"):
             asyncio.run(program(asked=pl.Scripted(answer)).run(context()))
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(replace(program(), asked=None).run(context()))
     made = program(asked=pl.Scripted(lambda request: "to the left"))
     guide = asyncio.run(made.run(context())).metrics["arms"]["guide"]

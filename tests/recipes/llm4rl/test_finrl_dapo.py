@@ -466,7 +466,7 @@ def test_scores_of_a_file_need_no_model_and_headlines_do(context, tmp_path):
     assert found["news_effect"] > 0 and found["days"] == 20 and found["arms"]["guide"]["error"] == 0
     assert found["arms"]["hold"]["percent"] == pytest.approx(100 * (159 / 140 / 1.001 - 1), abs=1e-6)
     text = csv(tmp_path, rows(60, cells=",Orders rise", head=",headline"))
-    with pytest.raises(UserError, match=r"asked=endpoint.*or scores=none"):
+    with pytest.raises(UserError, match=r"--llm endpoint.*or scores=none"):
         asyncio.run(program(prices=text, asked=None).run(context(out=tmp_path / "b")))
     plain = asyncio.run(program(prices=text, asked=None, scores="none").run(context(out=tmp_path / "c"))).metrics
     assert plain["news_effect"] == 0 and "oracle" not in plain["arms"] and "shuffled" not in plain["arms"]

@@ -489,7 +489,7 @@ def test_what_cannot_be_is_said(context, tmp_path):
     ):
         with pytest.raises(UserError, match=why):
             imaginebench.build(**wrong)
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(imaginebench.build().run(context()))
     bad = replace(imaginebench.embedded(each=1), asked=pl.Scripted(lambda request: "no"))
     with pytest.raises(UserError, match="no reply of the model is a rollout"):

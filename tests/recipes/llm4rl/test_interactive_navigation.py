@@ -446,7 +446,7 @@ def test_ones_own_world_and_what_is_no_world(context, tmp_path):
         world_by_name(f"{file}:Half")
     with pytest.raises(UserError, match="tasks, acts and calls are 1 or more"):
         nav.build(tasks=0)
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(nav.build().run(context()))
     with pytest.raises(UserError, match="the default's rooms alone"):
         scripted_navigator(pl.ChatRequest(messages=pl.services.question_messages("Another world")))

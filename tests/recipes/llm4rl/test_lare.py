@@ -123,7 +123,7 @@ def test_the_decoder_divides_what_a_game_paid():
 
 
 def test_nobody_to_ask_is_refused(context, tmp_path):
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(build(steps=0).run(context()))
     (tmp_path / "own.py").write_text("class Half:\n    agents = 1\n")
     with pytest.raises(UserError, match="no simulator: it has no horizon"):

@@ -285,7 +285,7 @@ def test_a_reply_that_never_fits_leaves_a_task_without_subgoals_and_a_dead_endpo
 
     with pytest.raises(Fault, match="down"):
         asyncio.run(replace(made, asked=pl.Scripted(down)).run(context()))
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(replace(made, asked=None).run(context()))
     with pytest.raises(UserError, match="games is 2 or more"):
         ldsc.build(games=1)
@@ -340,3 +340,19 @@ def test_ones_own_simulators_are_tasks_and_coordinates_are_named(context, tmp_pa
     found = asyncio.run(replace(made, learner=replace(LEARNER, games=2)).run(context(steps=2))).metrics
     assert "The goal: stay up" in seen[0] and "- number_0: from " in seen[0] and "number_1" not in seen[0]
     assert list(found["arms"]) == ["none", "guide", "without reuse", "shuffled"] and found["reused"] == 1
+
+
+def test_a_comma_in_brackets_is_one_of_an_id_s_settings(monkeypatch) -> None:
+    named: list[str] = []
+    monkeypatch.setattr("palaestra.control.named.simulator_by_name", named.append)
+    pl.control.simulators_by_name("gymnasium:A-v0(horizon=30,x=1), f.py:second,gymnasium:B-v0(x='a,b')")
+    assert named == ["gymnasium:A-v0(horizon=30,x=1)", "f.py:second", "gymnasium:B-v0(x='a,b')"]
+
+
+def test_tasks_of_gymnasium_with_settings_are_told_apart() -> None:
+    pytest.importorskip("gymnasium")
+    spec = (
+        "gymnasium:MountainCar-v0(horizon=30,goal_velocity=0.01),gymnasium:MountainCar-v0(horizon=20,goal_velocity=0)"
+    )
+    program = pl.recipe("ldsc", sim=spec, place="number_0", subgoals="none")
+    assert [task.horizon for task in program.tasks] == [30, 20]

@@ -248,7 +248,7 @@ def test_a_simulator_and_a_model_of_ones_own(context):
 
 
 def test_what_cannot_be_is_said(context, tmp_path):
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(replace(program(sim=Walk()), asked=None).run(context()))
     with pytest.raises(UserError, match="population is 1 or more"):
         lero.build(population=0)

@@ -215,7 +215,7 @@ def test_an_endpoint_that_fails_ends_the_run(context):
 
     with pytest.raises(Fault, match="down"):
         asyncio.run(program(asked=pl.Scripted(answer)).run(context()))
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(replace(program(), asked=None).run(context()))
 
 

@@ -423,7 +423,7 @@ def test_a_model_is_asked_for_each_task_once(context, tmp_path):
 
 
 def test_what_cannot_be_is_said(context):
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(replace(rmd_hoi.build(), sim=SHORT, **SMALL).run(context()))
     for settings, why in (
         ({"wrong": 2.0}, "wrong is from 0 to 1"),

@@ -444,7 +444,7 @@ def test_what_never_moved_can_be_named():
 
 
 def test_what_cannot_be_is_said(context):
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(replace(robohorizon.build(), **SMALL).run(context()))
     with pytest.raises(UserError, match="imagine is 1 or more"):
         robohorizon.build(imagine=0)

@@ -356,7 +356,7 @@ def test_a_killed_run_ends_with_the_same_and_low_levels_take_equal_steps(context
     assert min(steps) >= 240 and max(steps) - min(steps) <= 4 * 60
     saved = pl.control.load_policy(tmp_path / "policy")
     assert saved.observation == 56 and saved.actions.size == 3
-    with pytest.raises(UserError, match="asked=endpoint"):
+    with pytest.raises(UserError, match="--llm endpoint"):
         asyncio.run(replace(made, asked=None).run(context()))
     alone = asyncio.run(replace(made, asked=None, planner="none").run(context())).metrics
     assert list(alone["arms"]) == ["none", "guide"] and alone["by_waypoints"] == 0

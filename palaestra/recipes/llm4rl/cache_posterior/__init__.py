@@ -16,9 +16,9 @@ the posterior by a state's own prior from that by the other one's, where r had i
 share of questions that had been asked before and were evicted. Q is learned by double Q learning whose
 next action is the best one by Q + alpha log p.
 
-    palaestra train cache-posterior sim=gymnasium:CartPole-v1 asked="endpoint(url='...',model='...')"
-    palaestra train cache-posterior sim=FILE.py:make asked=DIR calls=500 compare=false
-    palaestra train cache-posterior sim=FILE.py:make asked=DIR offline=games.npz
+    palaestra train cache-posterior --env gymnasium:CartPole-v1 --llm "endpoint(url='...',model='...')"
+    palaestra train cache-posterior --env FILE.py:make --llm DIR calls=500 compare=false
+    palaestra train cache-posterior --env FILE.py:make --llm DIR offline=games.npz
 
 A simulator in arrays may say what it is `about`, name its actions (`action_names`), and say in words what
 an agent sees (`spell_view`); else the model reads numbers, rounded to a twelfth of their range, and
@@ -77,6 +77,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "goal": "goal", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -91,7 +92,7 @@ CARD = pl.Card(
                 "simulator",
                 "in arrays, as palaestra.control.Simulator says, of Gymnasium, or a parallel environment "
                 "of PettingZoo",
-                flag="sim=FILE.py:NAME or sim=gymnasium:ID",
+                flag="--env FILE.py:NAME or --env gymnasium:ID",
                 otherwise="a text game with a key, a door and forty phrases",
             ),
         ),
@@ -123,6 +124,7 @@ CARD = pl.Card(
 def build(
     asked: pl.Source | None = None,
     sim: str = "",
+    goal: str = "",
     advice: Advice = "model",
     offline: str = "",
     draws: int = 0,
@@ -132,13 +134,14 @@ def build(
     steps: int = 8_000,
     games: int = 256,
 ) -> CachePosterior:
-    """`asked` weighs actions; `sim` is FILE.py:NAME or gymnasium:ID; `steps` are environment steps of an
-    arm, and `games` those of its test; see `CachePosterior`.
+    """`asked` weighs actions; `sim` is FILE.py:NAME or gymnasium:ID, and `goal` says in words what
+    is wanted there; `steps` are environment steps of an arm, and `games`
+    those of its test; see `CachePosterior`.
     """
     cql, per_step = (0.1, 0.05) if offline else (0.0, 0.0)
     return CachePosterior(
         asked=asked,
-        sim=pl.control.simulator_by_name(sim) if sim else PhraseGrid(),
+        sim=pl.control.state_goal(pl.control.simulator_by_name(sim) if sim else PhraseGrid(), goal),
         advice=advice,
         offline=offline,
         draws=draws,

@@ -132,7 +132,7 @@ class CachePosterior:
         if self.asked is None:
             raise pl.UserError(
                 "cache-posterior needs a language model that says which actions are worth trying: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE"
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE"
             )
         return pl.services.TranscribedSource(self.asked)
 

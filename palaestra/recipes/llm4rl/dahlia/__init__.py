@@ -13,9 +13,9 @@ error of a program ends its attempt, and the reporter is told of it; so it is wi
 program that imports something is asked for again. What counts as success is the world's own test, which nobody who is
 asked sees.
 
-    palaestra train dahlia sim=FILE.py:make instructions=tasks.jsonl asked="endpoint(url='...',model='...')"
-    palaestra train dahlia asked=DIR reporter=DIR attempts=3 retry=reset instructions=tasks.jsonl
-    palaestra train dahlia asked=transcript:RUN/transcript.jsonl
+    palaestra train dahlia --env FILE.py:make instructions=tasks.jsonl --llm "endpoint(url='...',model='...')"
+    palaestra train dahlia --llm DIR reporter=DIR attempts=3 retry=reset instructions=tasks.jsonl
+    palaestra train dahlia --llm transcript:RUN/transcript.jsonl
 
 `FILE.py:make` is a class, or a function that makes a world, with `about`, in words; `primitives`, {"stack":
 "stack(block, below): puts ..."}, whose parameters may have annotations and defaults, (n: int, times=1), and are all
@@ -77,6 +77,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -101,7 +102,7 @@ CARD = pl.Card(
             pl.needs.NeededPlace(
                 "simulator",
                 "with primitives, poses and a success test",
-                flag="sim=FILE.py:NAME",
+                flag="--env FILE.py:NAME",
                 otherwise="a table with six blocks and three zones",
             ),
         ),

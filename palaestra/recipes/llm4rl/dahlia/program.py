@@ -79,7 +79,7 @@ class JudgeAttempts:
         if self.asked is None:
             raise pl.UserError(
                 "dahlia needs a language model that writes programs: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE"
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE"
             )
         roles = {"planner": self.asked, "helper": self.helper, "reporter": self.reporter}
         return {r: pl.services.TranscribedSource(s or self.asked) for r, s in roles.items()}

@@ -41,7 +41,7 @@ def scripted_arm(request: pl.ChatRequest) -> Mapping[str, Any]:
     if not first.startswith(Tabletop().about):
         raise pl.UserError(
             "dahlia: the script knows the default's table alone; name who is asked, "
-            "asked=endpoint(url='...',model='...')"
+            "--llm endpoint(url='...',model='...')"
         )
     match = re.search(
         r'(?m)^(?:Task: (?=put (?:all|the))|A robot was told: |A program for the task ")(.*)$', last
@@ -53,7 +53,7 @@ def scripted_arm(request: pl.ChatRequest) -> Mapping[str, Any]:
         return {"function": PUT_ALL}
     if not goal:
         raise pl.UserError(
-            f"dahlia: the script cannot read the task {instruction!r}; name who is asked, asked=..."
+            f"dahlia: the script cannot read the task {instruction!r}; name who is asked, --llm ..."
         )
     poses = json.loads(last.rsplit("poses: ", 1)[1].split("\n")[0])
     if "A robot was told" in last:

@@ -13,11 +13,11 @@ fast.
 
 Seven successes and three failures have the mean 0.667, above tau, and the bound 0.489, below it.
 
-    palaestra train dsadf asked="endpoint(url='...',model='...')"
-    palaestra train dsadf sim=FILE.py:make goals=FILE.jsonl asked=DIR
-    palaestra train dsadf sim=gymnasium:MountainCar-v0 goals=FILE.jsonl about="A car in a valley ..." asked=DIR
+    palaestra train dsadf --llm "endpoint(url='...',model='...')"
+    palaestra train dsadf --env FILE.py:make goals=FILE.jsonl --llm DIR
+    palaestra train dsadf --env gymnasium:MountainCar-v0 goals=FILE.jsonl about="A car in a valley ..." --llm DIR
     palaestra guide init gymnasium:MountainCar-v0 --goal "get up the hill" --out car.toml
-    palaestra train dsadf sim=car.toml goals=FILE.jsonl asked=transcript:RUN/transcript.jsonl
+    palaestra train dsadf --env car.toml goals=FILE.jsonl --llm transcript:RUN/transcript.jsonl
 
 A line of FILE.jsonl is a goal, reached where quantities are within bounds, or an errand made of goals:
 
@@ -89,6 +89,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -103,7 +104,7 @@ CARD = pl.Card(
                 "simulator",
                 "of one agent with actions that can be counted, with a file of goals: in arrays, as "
                 "palaestra.control.Simulator says, or of Gymnasium",
-                flag="sim=FILE.py:NAME goals=FILE.jsonl or sim=gymnasium:ID goals=FILE.jsonl",
+                flag="--env FILE.py:NAME goals=FILE.jsonl or --env gymnasium:ID goals=FILE.jsonl",
                 otherwise="eleven errands in a house of two rooms",
             ),
         ),

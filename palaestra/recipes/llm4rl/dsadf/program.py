@@ -121,7 +121,7 @@ class TwoSystems:
         """System 2, its replies kept. Raises UserError where nobody is asked."""
         if self.asked is None:
             raise pl.UserError(
-                "dsadf needs a language model as System 2: asked=endpoint(url='...',model='...'), a folder, or "
+                "dsadf needs a language model as System 2: --llm endpoint(url='...',model='...'), a folder, or "
                 "transcript:FILE; or gate=fast"
             )
         return pl.services.TranscribedSource(self.asked)

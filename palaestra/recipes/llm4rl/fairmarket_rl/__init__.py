@@ -8,10 +8,10 @@ FTB, fairness to buyers, and FBS, fairness between sellers, are two numbers from
 after it read the table of a day's transactions: what each household had or needed, traded, at which price.
 Every agent has a policy and a critic of its own and sees what it knows itself (independent PPO).
 
-    palaestra train fairmarket-rl asked="endpoint(url='...',model='...')"
-    palaestra train fairmarket-rl sim=FILE.py:make asked=DIR      # several agents: PettingZoo (parallel), arrays
-    palaestra train fairmarket-rl sim=FILE.py:make asked=transcript:RUN/transcript.jsonl
-    palaestra train fairmarket-rl prosumers=8 line=4 asked=DIR
+    palaestra train fairmarket-rl --llm "endpoint(url='...',model='...')"
+    palaestra train fairmarket-rl --env FILE.py:make --llm DIR      # several agents: PettingZoo (parallel), arrays
+    palaestra train fairmarket-rl --env FILE.py:make --llm transcript:RUN/transcript.jsonl
+    palaestra train fairmarket-rl prosumers=8 line=4 --llm DIR
 
 The model is asked between the games and their update, about days that are unlike those before in twelfths of
 each number's range, at most `calls` in an arm, as many in every iteration; another day has the scores of the
@@ -76,6 +76,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "goal": "goal", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -90,7 +91,7 @@ CARD = pl.Card(
                 "simulator",
                 "of several agents: in arrays, as palaestra.control.Simulator says, or a parallel environment of "
                 "PettingZoo",
-                flag="sim=FILE.py:NAME",
+                flag="--env FILE.py:NAME",
                 otherwise="two sellers and two buyers of a microgrid",
             ),
         ),
@@ -122,6 +123,7 @@ CARD = pl.Card(
 def build(
     asked: pl.Source | None = None,
     sim: str = "",
+    goal: str = "",
     critic: Critic = "model",
     to_buyers: float = 5.0,
     between: float = 5.0,
@@ -133,17 +135,17 @@ def build(
     prosumers: int = 0,
     line: float = 4.0,
 ) -> TradeFairly:
-    """`asked` scores games; `sim` is FILE.py:NAME, else there are `prosumers`, households of a grid between whose
-    areas a `line` carries so many kilowatt-hours in a slot, or 0 = a microgrid of sellers and buyers; `to_buyers`
-    and `between` are the largest lambdas, reached between `start` and `full`, shares of the training; see
+    """`asked` scores games; `sim` is FILE.py:NAME, with a `goal` in words, else there are `prosumers`, households of a
+    grid between whose areas a `line` carries so many kilowatt-hours in a slot, or 0 = a microgrid of sellers and
+    buyers; `to_buyers` and `between` are the largest lambdas, reached between `start` and `full`, shares of the training; see
     `TradeFairly`.
     """
     if sim and prosumers:
-        raise pl.UserError("fairmarket-rl: name sim= or prosumers=, not both")
+        raise pl.UserError("fairmarket-rl: give --env or prosumers=, not both")
     own = Feeder(households=prosumers, line=line) if prosumers else Microgrid()
     return TradeFairly(
         asked=asked,
-        sim=pl.control.simulator_by_name(sim) if sim else own,
+        sim=pl.control.state_goal(pl.control.simulator_by_name(sim) if sim else own, goal),
         critic=critic,
         to_buyers=to_buyers,
         between=between,

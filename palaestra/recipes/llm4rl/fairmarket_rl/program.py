@@ -106,7 +106,7 @@ class TradeFairly:
             )
         if self.sim.agents < 2:
             raise pl.UserError(
-                "fairmarket-rl needs a simulator of several agents: sim=FILE.py:NAME"
+                "fairmarket-rl needs a simulator of several agents: --env FILE.py:NAME"
             )
 
     @property
@@ -115,7 +115,7 @@ class TradeFairly:
         if self.asked is None:
             raise pl.UserError(
                 "fairmarket-rl needs a language model that scores games: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE"
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE"
             )
         return pl.services.TranscribedSource(self.asked)
 

@@ -14,8 +14,8 @@ to a collision are not legal, for a cautious style less than 5 s; where nothing 
 Guidance can take actions away and give none back. A speed beyond the limit is cut, a lane that is not there
 dropped; a reply that cannot be read in three tries is neutral guidance; all are counted.
 
-    palaestra train fast-slow-driving asked="endpoint(url='...',model='...')" instructions=FILE.jsonl
-    palaestra train fast-slow-driving sim=FILE.py:make asked=DIR
+    palaestra train fast-slow-driving --llm "endpoint(url='...',model='...')" instructions=FILE.jsonl
+    palaestra train fast-slow-driving --env FILE.py:make --llm DIR
 
 A line of FILE.jsonl is {"instruction": "...", "intent": {...}}. The intent is optional, is never shown to the
 model, and is what `match`, `intent_accuracy` and the oracle go by: lane (a number from 1, leftmost,
@@ -67,6 +67,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -80,7 +81,7 @@ CARD = pl.Card(
             pl.needs.NeededPlace(
                 "simulator",
                 "in arrays, as palaestra.control.Simulator says, that drives on lanes",
-                flag="sim=FILE.py:NAME",
+                flag="--env FILE.py:NAME",
                 otherwise="a motorway of four lanes",
             ),
         ),

@@ -86,7 +86,7 @@ class DriveByInstruction:
         if self.asked is None:
             raise pl.UserError(
                 "fast-slow-driving needs a language model that reads instructions: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE"
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE"
             )
         return pl.services.TranscribedSource(self.asked)
 

@@ -7,7 +7,7 @@ model.
                scale a trade (x 1.1 with strong news, x 0.9 against it), and they shape its reward
     reward     r' = r S^alpha / R^beta, weighted means over the stocks that are traded (arXiv:2505.06408)
 
-    palaestra train finrl-dapo prices=FILE.csv asked="endpoint(url='...',model='...')"
+    palaestra train finrl-dapo prices=FILE.csv --llm "endpoint(url='...',model='...')"
     palaestra train finrl-dapo prices=scored.csv                 # columns sentiment and risk; nobody is asked
     palaestra train finrl-dapo prices=FILE.csv scores=none       # prices alone
 
@@ -62,6 +62,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(

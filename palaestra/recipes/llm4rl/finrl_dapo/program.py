@@ -111,7 +111,7 @@ class TradeWithNews:
         if table.headlines and asked is None and not has_scores:
             raise pl.UserError(
                 "finrl-dapo needs a language model that scores headlines: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE; or columns "
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE; or columns "
                 "sentiment and risk in the file; or scores=none"
             )
         counts: Mapping[str, Any] = {}
@@ -123,7 +123,7 @@ class TradeWithNews:
         elif not has_scores:
             ctx.say(f"{self.prices} has neither headlines nor scores: news changes nothing")
         elif bare := len(unscored(table)):
-            ctx.say(f"{bare} headlines without a score count as 3: nobody is asked, see asked=...")
+            ctx.say(f"{bare} headlines without a score count as 3: nobody is asked, see --llm")
         score = np.where(np.isnan(table.given_PTK2), nothing, table.given_PTK2)
         held = ~np.isnan(score[:, cut:-1]).any(-1)
         ctx.say(

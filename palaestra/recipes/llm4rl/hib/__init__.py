@@ -10,8 +10,8 @@ e are privileged numbers: mass, friction, terrain. The first term keeps in z wha
 the rest of the history, in one stage and without a teacher; PPO's gradients reach the encoder too. The deployed
 policy reads what is observed alone, with the mean of z.
 
-    palaestra train hib sim=FILE.py:make test=FILE.py:harder privileged=mass,friction
-    palaestra train hib sim=gymnasium:ID privileged=3,4 [observed=0-2]
+    palaestra train hib --env FILE.py:make test=FILE.py:harder privileged=mass,friction
+    palaestra train hib --env gymnasium:ID privileged=3,4 [observed=0-2]
     palaestra train hib nce=0.3 kl=0.001 k=20 steps=60000 arms=history,hib
 
 `privileged` are names of the `facts` of a simulator in arrays, or numbers of the observation, which the policy
@@ -70,12 +70,13 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(),
         policy=False,
+        flags={"env": "sim"},
         places=(
             pl.needs.NeededPlace(
                 "simulator",
                 "of robots whose hidden numbers differ between games: in arrays, as palaestra.control.Simulator "
                 "says, with `facts`, or any with the hidden numbers in its observation",
-                flag="sim=FILE.py:NAME privileged=NAME,NAME or sim=gymnasium:ID privileged=3,4",
+                flag="--env FILE.py:NAME privileged=NAME,NAME or --env gymnasium:ID privileged=3,4",
                 otherwise="pendulums of hidden mass, length and friction",
             ),
         ),
@@ -119,7 +120,7 @@ def build(
     `steps` are environment steps of an arm, `batch` games of an iteration; see `LearnHistory`.
     """
     if not sim and (test or observed):
-        raise pl.UserError("hib: test and observed are of a simulator of yours, sim=FILE.py:NAME")
+        raise pl.UserError("hib: test and observed are of a simulator of yours, --env FILE.py:NAME")
     pendulums = HiddenPendulums()
     outside = HiddenPendulums(outside=True)
     return LearnHistory(

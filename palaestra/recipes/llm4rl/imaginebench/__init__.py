@@ -11,9 +11,9 @@ successes in each, beside the return, and the gap to a policy that learns from r
 new tasks (arXiv:2505.10010). A success is a game that ends in a step which pays more than 0, or has the
 simulator's fact "success"; where a step costs, say what return is one: `threshold=-20`.
 
-    palaestra train imaginebench sim=FILE.py:make rollouts=FILE.jsonl asked="endpoint(url='...',model='...')"
-    palaestra train imaginebench sim=FILE.py:make rollouts=FILE.jsonl learner=bc asked=DIR
-    palaestra train imaginebench sim=FILE.py:make rollouts=FILE.jsonl      # imagined rows are in the file
+    palaestra train imaginebench --env FILE.py:make rollouts=FILE.jsonl --llm "endpoint(url='...',model='...')"
+    palaestra train imaginebench --env FILE.py:make rollouts=FILE.jsonl learner=bc --llm DIR
+    palaestra train imaginebench --env FILE.py:make rollouts=FILE.jsonl      # imagined rows are in the file
 
 `make(instruction)` makes an environment of Gymnasium or a simulator in arrays. A row of the file is a rollout
 that was recorded in it, {"instruction": TEXT, "observations": [T + 1 lists], "actions": [T], "rewards": [T],
@@ -79,6 +79,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -93,7 +94,7 @@ CARD = pl.Card(
                 "simulator",
                 "called with an instruction, and of one agent: in arrays, as palaestra.control.Simulator "
                 "says, or of Gymnasium; with rollouts=FILE.jsonl, which were recorded in it",
-                flag="sim=FILE.py:NAME",
+                flag="--env FILE.py:NAME",
                 otherwise="an agent on a grid with four marks, and rollouts of its expert",
             ),
         ),

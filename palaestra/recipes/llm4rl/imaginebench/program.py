@@ -101,7 +101,7 @@ class LearnFromImagination:
             raise pl.UserError("imaginebench: examples and longest are 0 or more")
         if bool(self.sim) != bool(self.rollouts):
             raise pl.UserError(
-                "imaginebench: sim=FILE.py:NAME and rollouts=FILE.jsonl belong together: rollouts that were "
+                "imaginebench: --env FILE.py:NAME and rollouts=FILE.jsonl belong together: rollouts that were "
                 "recorded in the simulator, and the simulator that tests the policies"
             )
 
@@ -115,7 +115,7 @@ class LearnFromImagination:
         if self.asked is None:
             raise pl.UserError(
                 "imaginebench needs a language model that imagines rollouts: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE; or rows of the file "
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE; or rows of the file "
                 'with "imagined": true'
             )
         return pl.services.TranscribedSource(self.asked)

@@ -15,9 +15,9 @@ reaches the goal, the world's `explore` is done. A path has at most 6 calls, a n
 language models, repairs counted, and 30 of primitives. `tasks` starts are played in each arm, four for each of
 `--steps`.
 
-    palaestra train interactive-navigation sim=FILE.py:make asked="endpoint(url='...',model='...')"
-    palaestra train interactive-navigation sim=FILE.py:make asked=DIR advisor=DIR arborist=DIR
-    palaestra train interactive-navigation asked=transcript:RUN/transcript.jsonl
+    palaestra train interactive-navigation --env FILE.py:make --llm "endpoint(url='...',model='...')"
+    palaestra train interactive-navigation --env FILE.py:make --llm DIR advisor=DIR arborist=DIR
+    palaestra train interactive-navigation --llm transcript:RUN/transcript.jsonl
 
 `FILE.py:make` is a class, or a function that makes a world, with `about`, in words; `primitives`, by name the types
 of their arguments, {"push": ["box", "way"]}; `values(view)`, by type the names that an argument may have;
@@ -65,6 +65,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -89,7 +90,7 @@ CARD = pl.Card(
             pl.needs.NeededPlace(
                 "simulator",
                 "with primitives: their arguments, preconditions, expected effects, and what carries them out",
-                flag="sim=FILE.py:NAME",
+                flag="--env FILE.py:NAME",
                 otherwise="two rooms whose passages are blocked by a box, a door or a ledge",
             ),
         ),
@@ -138,7 +139,7 @@ def build(
     """
     if sim and kind != "mixed":
         raise pl.UserError(
-            f"interactive-navigation: kind={kind!r} is of the built-in rooms; with sim={sim} leave it out"
+            f"interactive-navigation: kind={kind!r} is of the built-in rooms; with --env {sim} leave it out"
         )
     return EditTrees(
         asked=asked,

@@ -32,7 +32,7 @@ def scripted_navigator(request: pl.ChatRequest) -> Mapping[str, Any]:
     if not text.startswith(WORLD.about):
         raise pl.UserError(
             "interactive-navigation: the script knows the default's rooms alone; name who is asked, "
-            "asked=endpoint(url='...',model='...')"
+            "--llm endpoint(url='...',model='...')"
         )
     if "Should it continue" in text:
         return _advise(text)

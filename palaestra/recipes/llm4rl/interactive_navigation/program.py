@@ -59,7 +59,7 @@ class EditTrees:
         if self.asked is None:
             raise pl.UserError(
                 "interactive-navigation needs a language model that plans: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE"
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE"
             )
         roles = {"planner": self.asked, "advisor": self.advisor, "arborist": self.arborist}
         return {r: pl.services.TranscribedSource(s or self.asked) for r, s in roles.items()}

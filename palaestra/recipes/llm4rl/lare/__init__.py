@@ -10,8 +10,8 @@ so it divides R over steps and agents. The policy, one network for all agents, l
 relabelled as g moves. Factors are asked for as in the released code: five candidates at temperature
 1, then one request that merges them at 0.3.
 
-The simulator is yours (`sim=FILE.py:NAME`, in arrays, see `palaestra.control.Simulator`) or any of
-Gymnasium's (`sim=gym:CartPole-v1`); the model is `asked`. A simulator may say what it is `about` and
+The simulator is yours (`--env FILE.py:NAME`, in arrays, see `palaestra.control.Simulator`) or any of
+Gymnasium's (`--env gym:CartPole-v1`); the model is `--llm`. A simulator may say what it is `about` and
 which `quantities` factors may read, with bounds in `declared`; else these are the numbers of an
 agent's observation, with bounds from games of the start. Without either, cooperative navigation is
 learned with factors that a large model wrote once, which knew the simulator (`navigation.py`).
@@ -22,7 +22,7 @@ the factors, `shuffled` from that over the factors of other steps, `oracle` from
 steps, which the others never see. `credit` names one of the rewards below for a run without comparison.
 In policy/ of the run folder is the guide's policy, in transcript.jsonl what the model wrote.
 
-    palaestra train lare sim=FILE.py:make asked="endpoint(url='...',model='...')" steps=100000
+    palaestra train lare --env FILE.py:make --llm "endpoint(url='...',model='...')" steps=100000
 
 Deviations: a factor is an expression over quantities that the simulator declares, never code; what
 is wrong with one goes back to the model, at most five times, checked on 64 games. The decoder has two
@@ -55,17 +55,14 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "goal": "goal", "llm": "asked"},
         columns=(),
-        models=(
-            pl.needs.NeededModel(
-                "language model", "asked", "writes the factors of a step", inert=None
-            ),
-        ),
+        models=(pl.needs.chat_model("language model", "asked", "writes the factors of a step"),),
         places=(
             pl.needs.NeededPlace(
                 "simulator",
                 "in arrays, as palaestra.control.Simulator says, or one of Gymnasium's",
-                flag="sim=FILE.py:NAME or sim=gym:ID",
+                flag="--env FILE.py:NAME or --env gym:ID",
                 otherwise="cooperative navigation of three agents",
             ),
         ),
@@ -239,7 +236,7 @@ class LaRe:
         """Who is asked for factors, its replies kept. Raises UserError where nobody is."""
         if self.asked is None:
             raise pl.UserError(
-                "lare needs a language model that writes factors: asked=endpoint(url='...',model='...')"
+                "lare needs a language model that writes factors: --llm endpoint(url='...',model='...')"
             )
         return pl.services.TranscribedSource(self.asked)
 
@@ -307,15 +304,17 @@ def latent_rewards(
 def build(
     asked: pl.Source | None = None,
     sim: str = "",
+    goal: str = "",
     credit: Credit = "arms",
     steps: int = 200_000,
     candidates: int = 5,
 ) -> LaRe:
-    """`asked` writes the factors; `sim` is FILE.py:NAME, a simulator or what makes one, or gym:ID;
-    `credit` says what is learned from, `steps` are those of the environment, of each arm.
+    """`asked` writes the factors; `sim` is FILE.py:NAME, a simulator or what makes one, or gym:ID,
+    and `goal` says in words what is wanted there; `credit` says what is learned from, `steps` are
+    those of the environment, of each arm.
     """
     own = pl.control.simulator_by_name(sim) if sim else Navigation()
-    return LaRe(credit, asked, candidates, sim=own, steps=steps)
+    return LaRe(credit, asked, candidates, sim=pl.control.state_goal(own, goal), steps=steps)
 
 
 def embedded(asked: pl.Source | None = None, credit: Credit = "arms", steps: int = 200_000) -> LaRe:

@@ -10,9 +10,9 @@ options again.
     tree     what is tried at random: an option where the subgoal before its own is reached (+1 nat), one that comes
              first (0), the global option (-1), an option where the subgoal before its own is not reached (-2)
 
-    palaestra train ldsc sim=FILE.py:first,FILE.py:second asked="endpoint(url='...',model='...')" [place=x,y]
-    palaestra train ldsc sim=gymnasium:MountainCar-v0 place=number_0 goal="reach 0.5 from -0.5" asked=DIR
-    palaestra train ldsc sim=FILE.py:make asked=transcript:RUN/transcript.jsonl
+    palaestra train ldsc --env FILE.py:first,FILE.py:second --llm "endpoint(url='...',model='...')" [place=x,y]
+    palaestra train ldsc --env gymnasium:MountainCar-v0 place=number_0 --goal "reach 0.5 from -0.5" --llm DIR
+    palaestra train ldsc --env FILE.py:make --llm transcript:RUN/transcript.jsonl
 
 Continuous actions, as of a point in a maze that is pushed, are cut into `bins` values in each dimension, 3 by default,
 both ends among them: all combinations are actions, 256 at most.
@@ -63,6 +63,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "goal": "goal", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -77,7 +78,7 @@ CARD = pl.Card(
                 "simulator",
                 "of one agent, or several as tasks in their order: in arrays, "
                 "as palaestra.control.Simulator says, or of Gymnasium",
-                flag="sim=FILE.py:NAME,FILE.py:NAME or sim=gymnasium:ID",
+                flag="--env FILE.py:NAME,FILE.py:NAME or --env gymnasium:ID",
                 otherwise="three goals in a maze of four rooms",
             ),
         ),
@@ -124,10 +125,9 @@ def build(
     says in words what is wanted there; continuous actions have `bins` values in each dimension; `steps` are
     environment steps of a task in each arm; see `ReuseOptions`.
     """
-    names = [name.strip() for name in sim.split(",") if name.strip()]
     return ReuseOptions(
         asked=asked,
-        tasks=tuple(countable(pl.control.simulator_by_name(name), bins) for name in names) or MAZES,
+        tasks=tuple(countable(x, bins) for x in pl.control.simulators_by_name(sim)) or MAZES,
         place=place,
         goal=goal,
         subgoals=subgoals,

@@ -78,7 +78,7 @@ class ReuseOptions:
             if getattr(self, name) < least:
                 raise pl.UserError(f"ldsc: {name} is {least} or more")
         if not self.tasks:
-            raise pl.UserError("ldsc needs a task: sim=FILE.py:NAME, or several with commas")
+            raise pl.UserError("ldsc needs a task: --env FILE.py:NAME, or several with commas")
         first = self.tasks[0]
         for task in self.tasks:
             if task.agents != 1:
@@ -94,7 +94,7 @@ class ReuseOptions:
         if self.asked is None:
             raise pl.UserError(
                 "ldsc needs a language model that names subgoals: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE; or subgoals=none"
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE; or subgoals=none"
             )
         return pl.services.TranscribedSource(self.asked)
 

@@ -10,9 +10,9 @@ it was shown these, with their learning curves and what seems wrong with them. E
 `trial` environment steps with the seed of the generation and ranked by what the simulator pays, never
 by its own reward (arXiv:2503.21807). The best one is then trained from scratch for `steps`.
 
-    palaestra train lero sim=gymnasium:CartPole-v1 asked="endpoint(url='...',model='...')"
-    palaestra train lero sim=FILE.py:make asked=DIR          # Gymnasium, PettingZoo (parallel), arrays
-    palaestra train lero sim=FILE.py:make asked=transcript:RUN/transcript.jsonl
+    palaestra train lero --env gymnasium:CartPole-v1 --llm "endpoint(url='...',model='...')"
+    palaestra train lero --env FILE.py:make --llm DIR          # Gymnasium, PettingZoo (parallel), arrays
+    palaestra train lero --env FILE.py:make --llm transcript:RUN/transcript.jsonl
 
 In the run folder are arms.md, transcript.jsonl with every reply, and policy/, the policy with its
 candidate (candidate.json); `load_enhanced` shows a simulator as the policy saw it. The report has these
@@ -56,6 +56,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "goal": "goal", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -70,7 +71,7 @@ CARD = pl.Card(
                 "simulator",
                 "of one agent or a team: in arrays, as palaestra.control.Simulator says, of Gymnasium, or a "
                 "parallel environment of PettingZoo",
-                flag="sim=FILE.py:NAME or sim=gymnasium:ID",
+                flag="--env FILE.py:NAME or --env gymnasium:ID",
                 otherwise="three agents cover three landmarks and see a part of them",
             ),
         ),
@@ -103,6 +104,7 @@ CARD = pl.Card(
 def build(
     asked: pl.Source | None = None,
     sim: str = "",
+    goal: str = "",
     writer: Writer = "model",
     parts: Parts = "both",
     generations: int = 2,
@@ -112,12 +114,15 @@ def build(
     steps: int = 80_000,
     games: int = 256,
 ) -> EvolveGuidance:
-    """`asked` writes candidates, or writer="random" draws them; `sim` is FILE.py:NAME or gymnasium:ID;
-    of a candidate `parts` act. `trial` and `steps` are environment steps, see `EvolveGuidance`.
+    """`asked` writes candidates, or writer="random" draws them; `sim` is FILE.py:NAME or gymnasium:ID, and
+    `goal` says in words what is wanted there; of a candidate `parts` act. `trial` and `steps` are
+    environment steps, see `EvolveGuidance`.
     """
     return EvolveGuidance(
         asked=asked,
-        sim=pl.control.simulator_by_name(sim) if sim else pl.control.Coverage(),
+        sim=pl.control.state_goal(
+            pl.control.simulator_by_name(sim) if sim else pl.control.Coverage(), goal
+        ),
         writer=writer,
         parts=parts,
         generations=generations,

@@ -74,7 +74,7 @@ class EvolveGuidance:
         if self.asked is None:
             raise pl.UserError(
                 "lero needs a language model that writes candidates: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE; or writer=random"
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE; or writer=random"
             )
         return pl.services.TranscribedSource(self.asked)
 

@@ -6,8 +6,8 @@ corrects them.
     f  = (1 - c) f_human + c f_model                   where the model flags the label, c its confidence
     f  = f_human, times 1 - (flags + 1) / (labels + 2) where it does not; the factor acts below 0.5
 
-    palaestra train llm-hfbf sim=gymnasium:Pendulum-v1 human=labels.jsonl asked="endpoint(url='...',model='...')"
-    palaestra train llm-hfbf sim=FILE.py:make human=FILE.py:label asked=DIR feedback=model edge=FILE.py:hard
+    palaestra train llm-hfbf --env gymnasium:Pendulum-v1 human=labels.jsonl --llm "endpoint(url='...',model='...')"
+    palaestra train llm-hfbf --env FILE.py:make human=FILE.py:label --llm DIR feedback=model edge=FILE.py:hard
 
 `human` is a file of recorded labels, {"segment": {NAME: mean, ...}, "label": -1..1} a line, where a segment
 has the label of the nearest one; a function from such means to a label; or a simulated person: unbiased,
@@ -64,6 +64,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "goal": "goal", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -77,7 +78,7 @@ CARD = pl.Card(
                 "simulator",
                 "in arrays, as palaestra.control.Simulator says, of Gymnasium, or a parallel environment "
                 "of PettingZoo",
-                flag="sim=FILE.py:NAME or sim=gymnasium:ID",
+                flag="--env FILE.py:NAME or --env gymnasium:ID",
                 otherwise="a car follows another one",
             ),
         ),
@@ -107,6 +108,7 @@ CARD = pl.Card(
 def build(
     asked: pl.Source | None = None,
     sim: str = "",
+    goal: str = "",
     human: str = "conservative",
     feedback: Feedback = "corrected",
     weight: float = 0.5,
@@ -118,13 +120,16 @@ def build(
     edge: str = "",
 ) -> CorrectFeedback:
     """`asked` judges the labels of `human`; `sim`, and `edge` with its edge cases, are FILE.py:NAME or
-    gymnasium:ID; `steps` are environment steps of an arm; see `CorrectFeedback`.
+    gymnasium:ID, and `goal` says in words what is wanted there; `steps` are
+    environment steps of an arm; see `CorrectFeedback`.
     """
     people_of(human)  # each of them is somebody
     hard: pl.control.Simulator | None = None if sim else CutIns()
     return CorrectFeedback(
         asked=asked,
-        sim=pl.control.simulator_by_name(sim) if sim else pl.control.CarFollowing(),
+        sim=pl.control.state_goal(
+            pl.control.simulator_by_name(sim) if sim else pl.control.CarFollowing(), goal
+        ),
         edge=pl.control.simulator_by_name(edge) if edge else hard,
         human=human,
         feedback=feedback,

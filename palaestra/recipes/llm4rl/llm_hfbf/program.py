@@ -110,7 +110,7 @@ class CorrectFeedback:
         sizes = lambda sim: (sim.agents, sim.observation, sim.actions)
         if self.edge is not None and sizes(self.edge) != sizes(self.sim):
             raise pl.UserError(
-                "llm-hfbf: the simulator of edge= has other agents, observations or actions than that of sim="
+                "llm-hfbf: the simulator of edge= has other agents, observations or actions than that of --env"
             )
         if min(self.calls, self.games) < 2 or min(self.segment, self.steps) < 1:
             raise pl.UserError(
@@ -123,7 +123,7 @@ class CorrectFeedback:
         if self.asked is None:
             raise pl.UserError(
                 "llm-hfbf needs a language model that judges labels: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE"
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE"
             )
         return pl.services.TranscribedSource(self.asked)
 

@@ -10,8 +10,8 @@ benchmark of acts; nothing here is advice for anybody.
 
 Each level moves while the other one is held as it played.
 
-    palaestra train mi-dialogue [asked="endpoint(url='...',model='...')"]
-    palaestra train mi-dialogue sim=FILE.py:NAME [options=4 every=4 inner=0.3 episodes=5]
+    palaestra train mi-dialogue [--llm "endpoint(url='...',model='...')"]
+    palaestra train mi-dialogue --env FILE.py:NAME [options=4 every=4 inner=0.3 episodes=5]
 
 FILE.py:NAME has, or makes, `training` and `held_out`, two lists of simulators in arrays with discrete actions
 or of functions that make an environment, each one kind of user; or is one simulator (FILE.py:NAME,
@@ -89,6 +89,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -103,7 +104,7 @@ CARD = pl.Card(
                 "simulator",
                 "of several kinds of users: `training` and `held_out`, lists of simulators in arrays with "
                 "discrete actions, as palaestra.control.Simulator says; or one simulator",
-                flag="sim=FILE.py:NAME or sim=gymnasium:ID",
+                flag="--env FILE.py:NAME or --env gymnasium:ID",
                 otherwise="simulated clients of a motivational interview",
             ),
         ),

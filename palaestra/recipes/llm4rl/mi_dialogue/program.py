@@ -96,7 +96,7 @@ class ManageDialogue:
             arms["other turns"] = self.other_arm(ctx)
         elif self.asked:
             ctx.say(
-                "asked= is not used: this simulator's acts have no words (`acts` and `client_acts`)"
+                "--llm is not used: this simulator's acts have no words (`acts` and `client_acts`)"
             )
         if all(isinstance(sim, KnowsActs) for sim in self.clients.held_out):
             arms["oracle"] = self.oracle_arm(ctx)

@@ -13,9 +13,9 @@ the first `warm` share of the steps no game has a mode, and all learn so. In a g
 agents every mode plays `tries` games and the best is kept; then `adapt` gradient steps move its latent
 alone.
 
-    palaestra train mra sim=FILE.py:make train=2,3,4 test=5,6       # make(agents)
-    palaestra train mra sim=FILE.py:make layout="4,2*n,2*(n-1)"     # 4 own numbers, 2 of each of n things, ...
-    palaestra train mra sim=spread batch=32 steps=120000 diversity=1.0
+    palaestra train mra --env FILE.py:make train=2,3,4 test=5,6       # make(agents)
+    palaestra train mra --env FILE.py:make layout="4,2*n,2*(n-1)"     # 4 own numbers, 2 of each of n things, ...
+    palaestra train mra --env spread batch=32 steps=120000 diversity=1.0
 
 `make(agents)` makes a simulator in arrays or a parallel environment of PettingZoo. Where observations grow
 with the agents, `layout` or the simulator's `entities` say how they are built: (how many, numbers of each),
@@ -28,17 +28,17 @@ first the agent itself. arms.md in the run folder, all with equal environment st
 
 `seen` are games of training, `unseen` those of `test` with the best mode (of the specialists, the best of
 these), `adapted` the same with the latent moved; `information` is I(z; a | o) in nats. Latents differ from the
-start, so that it is about 0.2 in sim=hunt before anything is learned: `information_gain`, less that of
+start, so that it is about 0.2 in --env hunt before anything is learned: `information_gain`, less that of
 `latents`, is what the bonus did. What trying and adapting take, `deployment_steps`, comes on top in all arms.
 
-The default, sim=hunt, is a game of one step: resources pay 0.3, 0.6 and 1.0 to those who choose them, if at
+The default, --env hunt, is a game of one step: resources pay 0.3, 0.6 and 1.0 to those who choose them, if at
 least 1, 3 and 5 agents do. Agents do not see how many they are. It is built so that a mode which no training
-game needs is what an unseen game needs; sim=congestion (resources that are shared) and sim=spread
+game needs is what an unseen game needs; --env congestion (resources that are shared) and --env spread
 (cooperative navigation) are not. In the first two `exploitability` is exact, 0 in a Nash equilibrium.
 
 `palaestra train mra`, seed 0, ends at a return per agent of 0.30 (none), 0.30 (specialists), 0.30 (latents)
 and 0.58 (mra): 0.30 seen, of 0.50 that is possible, and 1.00 unseen. One seed in a game that was built for
-it, no claim: game and sizes were chosen by runs of seeds 0 to 2. The same settings harm in sim=congestion,
+it, no claim: game and sizes were chosen by runs of seeds 0 to 2. The same settings harm in --env congestion,
 whose equilibria are mixed and alike: seed 0 ends at 0.39 (none), 0.39 (specialists), 0.39 (latents) and 0.29 (mra), with an
 exploitability of 0.05, 0.03, 0.01 and 0.31. So compare `mra` with `latents`, and lower `diversity` where
 `information` is near log(modes) and `seen` falls.
@@ -66,13 +66,14 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim"},
         columns=(),
         places=(
             pl.needs.NeededPlace(
                 "simulator",
                 "a function of the number of agents that makes one in arrays, as "
                 "palaestra.control.Simulator says, or a parallel environment of PettingZoo",
-                flag="sim=FILE.py:NAME",
+                flag="--env FILE.py:NAME",
                 otherwise="agents choose resources that need several of them",
             ),
         ),

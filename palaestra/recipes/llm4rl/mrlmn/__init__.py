@@ -14,9 +14,9 @@ Fewer targets than drones leave some without one, and without L_KD; targets outs
 reply that cannot be read names none. The model is asked while drones learn, once about each place of users; flying
 takes no language model.
 
-    palaestra train mrlmn asked="endpoint(url='...',model='...')"
-    palaestra train mrlmn sim=FILE.py:make asked=DIR             # with moves, bounds, place(obs), situations(paths), spell
-    palaestra train mrlmn sim=FILE.py:make place=2,3 moves="0 0,-1 0,1 0,0 -1,0 1" asked=DIR
+    palaestra train mrlmn --llm "endpoint(url='...',model='...')"
+    palaestra train mrlmn --env FILE.py:make --llm DIR             # with moves, bounds, place(obs), situations(paths), spell
+    palaestra train mrlmn --env FILE.py:make place=2,3 moves="0 0,-1 0,1 0,0 -1,0 1" --llm DIR
 
 `make` makes a simulator of several agents with discrete actions, in arrays or as a parallel environment of PettingZoo.
 `place` are the two numbers of an observation that are the agent's own place, `moves` how far each action moves it, in the
@@ -87,6 +87,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -101,7 +102,7 @@ CARD = pl.Card(
                 "simulator",
                 "of several agents that move in a plane by discrete actions: in arrays, as palaestra.control.Simulator "
                 "says, or a parallel environment of PettingZoo",
-                flag="sim=FILE.py:NAME",
+                flag="--env FILE.py:NAME",
                 otherwise="six drones carry the traffic of users to base stations",
             ),
         ),

@@ -16,10 +16,10 @@ also ends where exp(-|x - d|^2) of its targets is above it (`arrive`): by r_G al
 The policy sees, behind its observation, of each pair
 p, v and the one-hot of its trend, and the ways to both targets. PPO learns it.
 
-    palaestra train rmd-hoi sim=gymnasium:ID body='hand=0:3' objects='box=3:6,goal=6:9' \\
-        goal='push the box to the goal' asked="endpoint(url='...',model='...')"
-    palaestra train rmd-hoi sim=FILE.py:make asked=DIR
-    palaestra train rmd-hoi sim=FILE.py:make asked=transcript:RUN/transcript.jsonl
+    palaestra train rmd-hoi --env gymnasium:ID body='hand=0:3' objects='box=3:6,goal=6:9' \\
+        --goal 'push the box to the goal' --llm "endpoint(url='...',model='...')"
+    palaestra train rmd-hoi --env FILE.py:make --llm DIR
+    palaestra train rmd-hoi --env FILE.py:make --llm transcript:RUN/transcript.jsonl
 
 `body` and `objects` say which numbers of an observation a part's place is, or name a fixed place,
 flag=1/0/0; a simulator in arrays may say it itself (`body_parts`, `object_parts`, `places(obs)`). A length
@@ -92,6 +92,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "goal": "goal", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -106,7 +107,7 @@ CARD = pl.Card(
                 "simulator",
                 "whose observations have the places of a body's and of objects' parts: of Gymnasium, or in "
                 "arrays, as palaestra.control.Simulator says",
-                flag="sim=FILE.py:NAME or sim=gymnasium:ID, with body= and objects=",
+                flag="--env FILE.py:NAME or --env gymnasium:ID, with body= and objects=",
                 otherwise="two fingers open a drawer and a door, bring a cup, and touch a button",
             ),
         ),

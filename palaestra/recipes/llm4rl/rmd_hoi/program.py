@@ -101,7 +101,7 @@ class FollowMovements:
         if self.asked is None:
             raise pl.UserError(
                 "rmd-hoi needs a language model that writes the plan: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE"
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE"
             )
         return pl.services.TranscribedSource(self.asked)
 

@@ -68,5 +68,5 @@ def recorded(request: pl.ChatRequest) -> Mapping[str, Any]:
         if f"The task: {task}" in text:
             return {"phases": ROOM[goal]}
     raise pl.UserError(
-        "the recorded plans are those of the built-in tasks; name who is asked, asked=..."
+        "the recorded plans are those of the built-in tasks; name who is asked, --llm ..."
     )

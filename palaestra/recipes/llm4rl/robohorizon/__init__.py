@@ -15,9 +15,9 @@ and asks again with the reason for, a step reward that is lower where its stage 
 more than 3 standard errors over states drawn within the bounds of quantities, and a bonus no larger than the
 step reward varies.
 
-    palaestra train robohorizon sim=gymnasium:ID goal='...' asked="endpoint(url='...',model='...')"
-    palaestra train robohorizon sim=FILE.py:make asked=DIR writer=DIR demos=demos.jsonl speed=NAME gripper=NAME
-    palaestra train robohorizon sim=FILE.py:make asked=transcript:RUN/transcript.jsonl
+    palaestra train robohorizon --env gymnasium:ID --goal '...' --llm "endpoint(url='...',model='...')"
+    palaestra train robohorizon --env FILE.py:make --llm DIR writer=DIR demos=demos.jsonl speed=NAME gripper=NAME
+    palaestra train robohorizon --env FILE.py:make --llm transcript:RUN/transcript.jsonl
 
 `demos` has a demonstration a line, {"obs": [[...], ...], "act": [...], "reward": [...], "over": true}, the
 observations one more than the actions; "over" says that the game ended there.
@@ -83,6 +83,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "sim", "goal": "goal", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -103,7 +104,7 @@ CARD = pl.Card(
                 "simulator",
                 "in arrays, as palaestra.control.Simulator says, of Gymnasium, or a parallel environment of "
                 "PettingZoo (without the world model)",
-                flag="sim=FILE.py:NAME or sim=gymnasium:ID",
+                flag="--env FILE.py:NAME or --env gymnasium:ID",
                 otherwise="a hand opens a lid and puts an item under it",
             ),
         ),

@@ -116,7 +116,7 @@ class RewardStages:
         if source is None:
             raise pl.UserError(
                 "robohorizon needs a language model that writes stages: "
-                "asked=endpoint(url='...',model='...'), a folder, or transcript:FILE"
+                "--llm endpoint(url='...',model='...'), a folder, or transcript:FILE"
             )
         return pl.services.TranscribedSource(source)
 

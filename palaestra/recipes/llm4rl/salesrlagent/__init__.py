@@ -16,7 +16,7 @@ Without the flip term the best p is the probability itself: the score is strictl
 reward, 1 where p is on y's side of a half, is not, and is an arm. The policy does not change the
 conversation: this is prediction, and supervised learners of the same states stand beside it.
 
-    palaestra train salesrlagent --data talks.jsonl [asked="endpoint(url='...',model='...')"] [goal="..."]
+    palaestra train salesrlagent --data talks.jsonl [--llm "endpoint(url='...',model='...')"] [--goal "..."]
     palaestra train salesrlagent --data talks.jsonl embed=FILE.py:NAME doubt=distance
 
 A row of talks.jsonl is {"messages": [...], "converted": true}: messages of the user are the customer's, those
@@ -99,6 +99,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"goal": "goal", "llm": "asked"},
         columns=(
             pl.needs.NeededColumn(
                 "messages",

@@ -8,8 +8,8 @@ inside an integer program. No language model is in it.
             weights_j . a
 
     pip install 'palaestra[milp]'
-    palaestra train sequoia bandit=FILE.json [steps=400 gamma=0.9]
-    palaestra train sequoia bandit=FILE.py:NAME
+    palaestra train sequoia --env FILE.json [steps=400 gamma=0.9]
+    palaestra train sequoia --env FILE.py:NAME
     palaestra train sequoia domain=path arms=5 budget=2
 
 FILE.json is an object: "transitions", for each arm the matrices idle and acted on, or "up", for each arm the two
@@ -75,11 +75,12 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(),
         policy=False,
+        flags={"env": "bandit"},
         places=(
             pl.needs.NeededPlace(
                 "simulator",
                 "restless arms: transitions idle and acted on, rewards of states, a horizon, and a limit of actions",
-                flag="bandit=FILE.json or bandit=FILE.py:NAME",
+                flag="--env FILE.json or --env FILE.py:NAME",
                 otherwise="arms are drawn, of a `domain`",
             ),
         ),

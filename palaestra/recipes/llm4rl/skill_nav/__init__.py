@@ -12,9 +12,9 @@ learned to reach them.
 Three waypoints after 4 s are 0.749813. As it is written that reward pays early waypoints for ever, so by default a
 waypoint pays once, 1 / (t + 0.001) with the time t since it was given; reach=elapsed is the written one.
 
-    palaestra train skill-nav asked="endpoint(url='...',model='...')"
-    palaestra train skill-nav maps=FILE.txt asked=DIR
-    palaestra train skill-nav maps=FILE.txt asked=transcript:RUN/transcript.jsonl
+    palaestra train skill-nav --llm "endpoint(url='...',model='...')"
+    palaestra train skill-nav --env FILE.txt --llm DIR
+    palaestra train skill-nav --env FILE.txt --llm transcript:RUN/transcript.jsonl
 
 FILE.txt holds drawings of cells of a metre, an empty line between two: # wall, . floor, ~ slow ground, + a gap that is
 passed in its middle. Slow ground nearly holds the fast gait; the high gait is half as fast everywhere. No policy is
@@ -67,6 +67,7 @@ CARD = pl.Card(
     ),
     needs=pl.needs.Requirements(
         policy=False,
+        flags={"env": "maps", "llm": "asked"},
         columns=(),
         models=(
             pl.needs.chat_model(
@@ -80,7 +81,7 @@ CARD = pl.Card(
             pl.needs.NeededPlace(
                 "simulator",
                 "that is a drawing of a map, or several",
-                flag="maps=FILE.txt",
+                flag="--env FILE.txt",
                 otherwise="four rooms with slow ground and narrow gaps",
             ),
         ),

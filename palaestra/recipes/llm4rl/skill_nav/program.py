@@ -86,7 +86,7 @@ class WaypointNavigation:
         """Who plans, its replies kept. Raises UserError where nobody does."""
         if self.asked is None:
             raise pl.UserError(
-                "skill-nav needs a language model that plans: asked=endpoint(url='...',model='...'), a folder, "
+                "skill-nav needs a language model that plans: --llm endpoint(url='...',model='...'), a folder, "
                 "or transcript:FILE; or planner=none"
             )
         return pl.services.TranscribedSource(self.asked)
@@ -304,14 +304,14 @@ def read_maps(file: str) -> tuple[str, ...]:
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise pl.UserError(f"maps={file}: {error}") from None
+        raise pl.UserError(f"--env {file}: {error}") from None
     lines = [line.rstrip() for line in text.splitlines()]
     drawings = tuple(part for part in "\n".join(lines).split("\n\n") if part.strip())
     if not drawings:
-        raise pl.UserError(f"maps={file} has no map")
+        raise pl.UserError(f"--env {file} has no map")
     for number, drawing in enumerate(drawings, start=1):
         try:
             YardMap(drawing)
         except pl.UserError as error:
-            raise pl.UserError(f"maps={file}, map {number}: {error}") from None
+            raise pl.UserError(f"--env {file}, map {number}: {error}") from None
     return drawings
