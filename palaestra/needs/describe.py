@@ -110,12 +110,18 @@ def quote(words: str) -> str:
 def own_command(
     method: str, needs: Requirements, arguments: Mapping[str, Any], verb: str = "train"
 ) -> str:
-    """What trains the method on one's own data, with what is required; `verb` "study" for a study."""
+    """What trains the method on one's own data: what is required, and flags of the run that name a simulator
+    and a goal; `verb` "study" for a study.
+    """
     words = [f"palaestra {verb} {method}"]
     if needs.columns:
         words.append("--data FILE.jsonl")
     required: list[NeededModel | NeededPlace] = [*needs.models, *needs.places]
     words += [quote(given_by(need, needs)) for need in required if is_required(need, arguments)]
+    if "env" in needs.flags:
+        words += [p.given_by.split(" or ")[0].split(", ")[0] for p in needs.places]
+    if "goal" in needs.flags:
+        words.append('--goal "TEXT"')
     return " ".join([*words, *(["--model DIR"] if needs.policy else [])])
 
 

@@ -68,13 +68,14 @@ def check_models(settings: Settings, arguments: Mapping[str, Any]) -> None:
     a flag of methods that are guided where this is none. It comes before data are read: a judge
     stands for the answers that they lack.
     """
-    for flag in ("goal", "llm"):
+    needs = needs_of_recipe(settings.recipe)
+    guided = needs is not None and bool(needs.flags)
+    for flag in ("env", "goal", "llm") if guided else ("goal", "llm"):
         if getattr(settings, flag):
             raise UserError(
                 f"{settings.recipe} has no use for --{flag}; `palaestra needs {settings.recipe}` says "
                 "what it takes"
             )
-    needs = needs_of_recipe(settings.recipe)
     if needs is not None:
         refuse(settings, unmet_models(needs, settings, arguments))
         refuse(settings, idle_model(needs, settings, arguments))

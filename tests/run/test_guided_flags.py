@@ -74,6 +74,19 @@ def test_errors_name_the_flag() -> None:
         check_models(settings_of("hib", "--llm", "DIR"), {})
 
 
+def test_an_environment_is_refused_where_none_is_taken() -> None:
+    with pytest.raises(UserError, match="finrl-dapo has no use for --env"):
+        check_models(settings_of("finrl-dapo", "--env", "prices.csv"), {})
+
+
+def test_a_command_for_one_s_own_simulator_names_it() -> None:
+    take = lambda method: own_command(method, needs(method), {"asked": None})
+    assert take("mra") == "palaestra train mra --env FILE.py:NAME"
+    assert take("lero").endswith('--env FILE.py:NAME --goal "TEXT"')
+    assert take("ldsc").endswith('--env FILE.py:NAME,FILE.py:NAME --goal "TEXT"')
+    assert take("rmd-hoi").endswith('--env FILE.py:NAME --goal "TEXT"')
+
+
 def test_a_row_that_trains_a_language_model_keeps_its_environment() -> None:
     assert settings_of("grpo", "--env", "FILE.py:Game").env == "FILE.py:Game"
 

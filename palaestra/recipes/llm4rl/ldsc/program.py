@@ -157,6 +157,7 @@ class ReuseOptions:
         request = pl.ChatRequest(messages=pl.services.question_messages(text), max_tokens=2048)
 
         async def answer() -> dict[str, Any] | None:
+            ctx.say(f"task {task + 1}: asks for subgoals")
             try:
                 form = words.form(self.most)
                 reply = await ctx.ask_for(self.source, request, form, asks=ASKS)

@@ -129,6 +129,8 @@ CARD = pl.Card(
         "No whole body and no physics of contact: the default is a plane with two fingers that grip, and the paper's "
         "simulator was not run.",
         "There is no style reward from motion clips.",
+        "A policy follows the plans that it learned with. For another command it is trained anew: whether it would follow "
+        "the plan of a command that it never saw, as one control by language would, is not measured.",
         "Tasks of a game follow one another, each with its plan, in a simulator in arrays that says which one counts "
         "(`HasRounds`); one of Gymnasium has one plan of at most eight phases. Interplay, the paper's data set of such "
         "plans, is not here.",
