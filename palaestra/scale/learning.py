@@ -5,6 +5,7 @@ evaluates and is saved, and as its slice, which learns. The others, the follower
 alone. Rank 0 sends each order to the followers and then takes part in it itself:
 
     learn              a step's groups, from which every rank credits, packs and updates the same
+    show               the weights of a learner one after another, for what needs no more of them
     gather             the weights of a learner to rank 0, before what is whole there is used
     gather_optimiser   its optimiser's state to rank 0, for a checkpoint
     scatter            weights and optimiser of a checkpoint from rank 0
@@ -32,9 +33,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from palaestra.context import Engine, Learns, Runnable
 from palaestra.errors import Fault, UserError
 from palaestra.method import Recipe
-from palaestra.models.load import Model, load_heads
+from palaestra.models.load import Model, load_heads, save
 from palaestra.models.master import Optimizer
 from palaestra.models.routing import for_learner
+from palaestra.models.weight_files import converts_alone
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.run.mismatch import compared, gaps
@@ -85,6 +87,12 @@ def free_address(host: str = "127.0.0.1") -> str:
     with socket.socket() as probe:
         probe.bind((host, 0))
         return f"{host}:{probe.getsockname()[1]}"
+
+
+def drain(values: Iterable[object]) -> None:
+    """Takes all of them, and keeps none."""
+    for _ in values:
+        pass
 
 
 def nobody() -> str:
@@ -183,6 +191,31 @@ class ShardedContext(RunContext):
             if self.leads:
                 kept[weight].copy_(value)
         self._stale.discard(name)
+
+    @contextmanager
+    def weights(self, name: str) -> Generator[Iterable[tuple[str, Tensor]]]:
+        """On rank 0: the trained weights of a learner that have moved, of the types that files have,
+        one after another. No more than the one at hand is whole on any rank.
+        """
+        kept = super().model(name).named_trainable()
+        self.send(("show", (name,)))
+        every = self.sharded(name).full_weights()
+        with losses(f"showing the weights of {name!r}", self.missing):
+            try:
+                yield ((n, value.to(kept[n].dtype)) for n, value in every)
+            finally:
+                drain(every)  # the other ranks show them all, whatever became of these
+
+    def show(self, name: str) -> None:
+        """A follower's part in `weights`."""
+        drain(self.sharded(name).full_weights())
+
+    def save(self, name: str, directory: Path, *, whole: bool) -> None:
+        kept = super().model(name)
+        if name not in self._stale or kept.adapted or not converts_alone(kept.module):
+            return super().save(name, directory, whole=whole)
+        with self.weights(name) as weights:
+            save(kept, directory, weights)
 
     def reference(self, name: str, source: str) -> None:
         if source in self._sharded:
@@ -348,6 +381,7 @@ class Follower:
         prepare(recipe, self.ctx)
         self._orders: dict[str, Callable[..., object]] = {
             "learn": self.learn,
+            "show": self.ctx.show,
             "gather": self.ctx.gather,
             "gather_optimiser": self.ctx.gather_optimiser,
             "scatter": self.ctx.scatter,
