@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -45,6 +44,7 @@ from palaestra.models.precision import SMALL
 from palaestra.models.quantised import unpacked_weights
 from palaestra.models.routing import Router, find_routers
 from palaestra.models.tower import Tower, mutual
+from palaestra.models.weight_files import digest_of
 from palaestra.pictures import FIRST_PLACE, Picture
 from palaestra.sounds import Sound
 
@@ -590,11 +590,5 @@ def _is_untouched(module: nn.Module) -> bool:
 
 
 def weights_sha256(model: Model) -> str:
-    """Digest of names, types, shapes and bytes of what is trained; of all weights where
-    nothing is.
-    """
-    digest = hashlib.sha256()
-    for name, p in (model.named_trainable() or dict(model.module.named_parameters())).items():
-        digest.update(f"{name} {p.dtype} {tuple(p.shape)}\n".encode())
-        digest.update(p.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    """Digest of what is trained; of all weights where nothing is."""
+    return digest_of((model.named_trainable() or dict(model.module.named_parameters())).items())

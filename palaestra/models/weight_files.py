@@ -1,7 +1,8 @@
-"""Weights in safetensors files, written and read one at a time."""
+"""Weights one at a time: written into safetensors files, read out of them, and their digest."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -140,3 +141,12 @@ def add_weight(writer: ShardWriter, module: Any, name: str, value: Tensor) -> No
     """Hands a weight of a module to a writer under the names that it has in files."""
     for n, tensor in revert_weight_conversion(module, {name: value.detach().cpu()}).items():
         writer.add(n, tensor)
+
+
+def digest_of(weights: Iterable[tuple[str, Tensor]]) -> str:
+    """SHA-256 of names, types, shapes and bytes, in their order."""
+    digest = hashlib.sha256()
+    for name, value in weights:
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

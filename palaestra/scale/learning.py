@@ -36,7 +36,7 @@ from palaestra.method import Recipe
 from palaestra.models.load import Model, load_heads, save
 from palaestra.models.master import Optimizer
 from palaestra.models.routing import for_learner
-from palaestra.models.weight_files import converts_alone
+from palaestra.models.weight_files import converts_alone, digest_of
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.run.mismatch import compared, gaps
@@ -216,6 +216,12 @@ class ShardedContext(RunContext):
             return super().save(name, directory, whole=whole)
         with self.weights(name) as weights:
             save(kept, directory, weights)
+
+    def weights_sha256(self, name: str) -> str:
+        if name not in self._stale:
+            return super().weights_sha256(name)
+        with self.weights(name) as weights:
+            return digest_of(weights)
 
     def reference(self, name: str, source: str) -> None:
         if source in self._sharded:

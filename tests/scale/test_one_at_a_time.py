@@ -109,7 +109,14 @@ def full_disk(ctx, folder):
     return weights_sha256(ctx.model("policy"))
 
 
-WORK = (saved, full_disk)
+def digest(ctx, folder):
+    """Of the slices; rank 0's own model stays empty."""
+    empty(ctx.models["policy"])
+    ctx.moving("policy")
+    return ctx.weights_sha256("policy"), not any(p.any() for p in ctx.models["policy"].trainable())
+
+
+WORK = (saved, full_disk, digest)
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +158,8 @@ def test_files_of_slices_are_those_of_the_whole_model(case, facts, tmp_path):
 def test_a_full_disk_leaves_the_ranks_in_step(facts):
     found, folder = facts
     assert all(found[case][1] == weights_sha256(model_of(case, folder)) for case in CASES)
+
+
+def test_the_digest_of_slices_is_that_of_the_whole_model(facts):
+    found, folder = facts
+    assert all(found[case][2] == (weights_sha256(model_of(case, folder)), True) for case in CASES)

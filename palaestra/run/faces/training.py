@@ -13,7 +13,7 @@ from torch import Tensor
 from palaestra.context import Engine, Learns
 from palaestra.engines import select
 from palaestra.models.heap import give_back
-from palaestra.models.load import load_heads, save, save_adapters
+from palaestra.models.load import load_heads, save, save_adapters, weights_sha256
 from palaestra.models.master import Optimizer, load_optimiser
 from palaestra.models.routing import for_learner
 from palaestra.run.cases import dump_case
@@ -55,6 +55,10 @@ class RunTraining(RunModels):
         """
         model = self.whole(name)
         (save if whole or not model.adapted else save_adapters)(model, directory)
+
+    def weights_sha256(self, name: str) -> str:
+        """`weights_sha256` of a model with its present weights."""
+        return weights_sha256(self.whole(name))
 
     def restore(self, name: str, learner: Learns, folder: Path, optimiser: dict[str, Any]) -> None:
         """Sets a learner's weights, heads and optimiser to those of a checkpoint."""
