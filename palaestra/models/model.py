@@ -28,12 +28,7 @@ from palaestra.chat.template import end_of_turn
 from palaestra.errors import UserError
 from palaestra.models.ears import EARS, Ears, count_sound_places
 from palaestra.models.eyes import EYES, Eyes, Seen, Senses, count_places
-from palaestra.models.files import (
-    check_processor,
-    explain_failures,
-    read_module,
-    silence_transformers,
-)
+from palaestra.models.files import check_processor, explain_failures, silence_transformers
 from palaestra.models.grid import GridOf, batch_shifts
 from palaestra.models.heads import Q_HEADS, SLOW, ActionValueHead, VocabularyHead, head
 from palaestra.models.inside.latent import PREFIX, LatentHead
@@ -44,7 +39,7 @@ from palaestra.models.precision import SMALL
 from palaestra.models.quantised import unpacked_weights
 from palaestra.models.routing import Router, find_routers
 from palaestra.models.tower import Tower, mutual
-from palaestra.models.weight_files import digest_of
+from palaestra.models.weight_files import digest_of, read_weights
 from palaestra.pictures import FIRST_PLACE, Picture
 from palaestra.sounds import Sound
 
@@ -492,8 +487,8 @@ class Model:
 
     @torch.no_grad()
     def load_weights(self, directory: str | Path) -> None:
-        """Sets the weights to those that `save` wrote, in place: optimisers keep hold of them.
-        Heads stay.
+        """Sets the weights to those that `save` wrote, in place and one after another: optimisers keep
+        hold of them. Heads stay.
         """
         directory = Path(directory)
         with silence_transformers(), explain_failures(str(directory)):
@@ -504,9 +499,9 @@ class Model:
                     self.module, load_file(directory / "adapter" / "adapter_model.safetensors")
                 )
                 return
-            saved = dict(read_module(directory, self.dtype, "eager").named_parameters())
-        for name, p in self.module.named_parameters():
-            p.copy_(saved[name])
+            own = dict(self.module.named_parameters())
+            for name, value in read_weights(self.module, directory):
+                own[name].copy_(value)
 
     def add_eyes(self) -> None:
         """A head that sees pictures, unless a processor writes the model's prompts, as with ears."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
 from palaestra.errors import UserError
-from palaestra.models.files import explain_failures
+from palaestra.models.files import explain_failures, read_module
 from palaestra.models.limits import file_of
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -141,6 +141,36 @@ def add_weight(writer: ShardWriter, module: Any, name: str, value: Tensor) -> No
     """Hands a weight of a module to a writer under the names that it has in files."""
     for n, tensor in revert_weight_conversion(module, {name: value.detach().cpu()}).items():
         writer.add(n, tensor)
+
+
+def reads_alone(module: Any, files: Mapping[str, Path]) -> bool:
+    """Whether every weight of a module lies in `files` under its own name and as it is: transformers
+    converts none of them on the way.
+    """
+    empty = {n: torch.empty_like(p, device="meta") for n, p in module.named_parameters()}
+    same = lambda n: revert_weight_conversion(module, {n: empty[n]}).get(n) is empty[n]
+    return empty.keys() <= files.keys() and all(map(same, empty))
+
+
+def read_weights(module: Any, directory: Path) -> Iterator[tuple[str, Tensor]]:
+    """The parameters of a transformers model as a folder has them, by name, read when they are asked
+    for; where `reads_alone` does not hold, out of a second model.
+
+    Raises UserError for files that are not whole or of another model, before anything is read.
+    """
+    files = files_of_weights(directory, str(directory))
+    if not reads_alone(module, files):
+        saved = read_module(directory, module.dtype, "eager")
+        return saved.named_parameters()
+    opened = {path: safe_open(path, framework="pt") for path in {*files.values()}}
+    for name, p in module.named_parameters():
+        shape = tuple(opened[files[name]].get_slice(name).get_shape())
+        if shape != p.shape:
+            raise UserError(
+                f"{directory}: the weight {name} is {shape}, and that of the model {tuple(p.shape)}; "
+                "take the folder of a model of the same architecture"
+            )
+    return ((n, opened[files[n]].get_tensor(n)) for n, _ in module.named_parameters())
 
 
 def digest_of(weights: Iterable[tuple[str, Tensor]]) -> str:

@@ -21,6 +21,7 @@ import socket
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,10 +34,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from palaestra.context import Engine, Learns, Runnable
 from palaestra.errors import Fault, UserError
 from palaestra.method import Recipe
+from palaestra.models.files import explain_failures, silence_transformers
 from palaestra.models.load import Model, load_heads, save
 from palaestra.models.master import Optimizer
 from palaestra.models.routing import for_learner
-from palaestra.models.weight_files import converts_alone, digest_of
+from palaestra.models.weight_files import converts_alone, digest_of, read_weights
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.run.mismatch import compared, gaps
@@ -93,6 +95,20 @@ def drain(values: Iterable[object]) -> None:
     """Takes all of them, and keeps none."""
     for _ in values:
         pass
+
+
+def stored_weights(model: Model, folder: Path) -> Iterable[Tensor]:
+    """Trained weights of a checkpoint in the order of `named_trainable`, one after another; those of
+    heads are the model's, and so are adapters, which are read into it.
+    """
+    trained = model.named_trainable()
+    if model.adapted:
+        model.load_weights(folder)
+        return trained.values()
+    with silence_transformers(), explain_failures(str(folder)):
+        stored = read_weights(model.module, folder)
+    body = (value for name, value in stored if name in trained)
+    return chain(body, (p for name, p in trained.items() if name.startswith("head.")))
 
 
 def nobody() -> str:
@@ -267,21 +283,24 @@ class ShardedContext(RunContext):
         return optimiser
 
     def restore(self, name: str, learner: Learns, folder: Path, optimiser: dict[str, Any]) -> None:
+        """Rank 0's own model is brought up to date when it is asked for."""
         self.optimiser(name, learner)
-        super().moving(name)
-        load_heads(self.whole(name), folder)
-        self.whole(name).load_weights(folder)
+        kept = super().model(name)
+        load_heads(kept, folder)
+        values = optimiser.get("masters") or stored_weights(kept, folder)
         self.send(("scatter", (name,)))
         with losses(f"handing out the weights of {name!r}", self.missing):
-            self.scatter(name, optimiser)
+            self.scatter(name, values, optimiser.get("inner", optimiser))
+        self._stale.add(name)
 
-    def scatter(self, name: str, optimiser: dict[str, Any] | None = None) -> None:
-        """Every rank's part in taking over weights and optimiser, whole on rank 0."""
+    def scatter(
+        self,
+        name: str,
+        values: Iterable[Tensor] | None = None,
+        optimiser: dict[str, Any] | None = None,
+    ) -> None:
+        """Every rank's part in taking over weights and optimiser, which rank 0 gives."""
         sharded = self.sharded(name)
-        values: Sequence[Tensor] | None = None
-        if optimiser is not None:
-            values = optimiser.get("masters") or super().model(name).trainable()
-            optimiser = optimiser.get("inner", optimiser)
         sharded.set_weights(values)
         sharded.set_optimiser_state(self._torch_optimiser(name), optimiser)
 

@@ -15,11 +15,13 @@ from palaestra.run.benches import bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare, train
 from palaestra.run.plan import Plan
+from palaestra.scale import learning
 from palaestra.scale.learning import Follower, follow, sharded_context
 from palaestra.scale.local_ranks import run_ranks
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from tests.models.test_routing import mixture
+from tests.models.test_weight_files import Held
 from tests.shards import bytes_alive
 
 CASES = {  # precision, head, and bytes of a file
@@ -116,7 +118,22 @@ def digest(ctx, folder):
     return ctx.weights_sha256("policy"), not any(p.any() for p in ctx.models["policy"].trainable())
 
 
-WORK = (saved, full_disk, digest)
+def restored(ctx, folder):
+    """The digest after slices of zeros took over what `saved` wrote, and the same two facts: bytes held, and whether the
+    model that rank 0 keeps was left alone."""
+    state = ctx.optimiser_state("policy")
+    state = state.get("inner", state)  # without masters weights come from the files
+    ctx.send(("scatter", ("policy",)))
+    ctx.scatter("policy", [torch.zeros_like(p) for p in ctx.models["policy"].trainable()], state)
+    empty(ctx.models["policy"])
+    held, learning.read_weights = Held(learning.read_weights), lambda *a: held(*a)
+    ctx.restore("policy", sft.build().learners["policy"], folder / "slices", state)
+    learning.read_weights = held.read
+    kept = not any(p.any() for p in ctx.models["policy"].module.parameters())
+    return ctx.weights_sha256("policy"), kept, held.peak
+
+
+WORK = (saved, full_disk, digest, restored)
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +180,13 @@ def test_a_full_disk_leaves_the_ranks_in_step(facts):
 def test_the_digest_of_slices_is_that_of_the_whole_model(facts):
     found, folder = facts
     assert all(found[case][2] == (weights_sha256(model_of(case, folder)), True) for case in CASES)
+
+
+def test_slices_take_over_a_checkpoint_one_weight_after_another(facts):
+    """Of a mixture, whose experts lie apart in files, transformers makes a second model."""
+    found, folder = facts
+    for case in CASES:
+        model, (digest, kept, peak) = model_of(case, folder), found[case][3]
+        assert digest == weights_sha256(model) and kept, case
+        sizes = [p.nbytes for p in model.module.parameters()]
+        assert peak == sum(sizes) if case == "mixture" else max(sizes) <= peak <= 2 * max(sizes) < sum(sizes) / 4, case
