@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import math
 import sys
 import tempfile
+import warnings
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -27,6 +29,7 @@ from palaestra.step import gather_groups, start
 from palaestra.types import Batch, Reward
 from palaestra.update import backward, pack, recount
 from palaestra.values import override
+from torch.distributed.tensor import DTensor
 
 FORKS.set_forkserver_preload(
     [
@@ -47,6 +50,15 @@ class Case:
     objective: Any
     batch: Batch
     heads: tuple[str, ...]
+
+
+def bytes_alive() -> int:
+    """Of every tensor that Python knows of, memory that is shared once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated objects that torch keeps say so when they are looked at
+        tensors = [x for x in gc.get_objects() if isinstance(x, torch.Tensor) and not isinstance(x, DTensor)]
+    memory = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors if x.device.type == "cpu"}
+    return sum(memory.values())
 
 
 def cases_of(name: str, recipe: Any) -> list[Case]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import PreTrainedConfig
 
 from palaestra.errors import UserError
@@ -32,6 +33,7 @@ from palaestra.models.limits import file_of
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model, frozen_copy, trainable_copy, weights_sha256
 from palaestra.models.quantised import dequantise, is_quantised, quantise, restore_conv1d
+from palaestra.models.weight_files import save_weights
 from palaestra.suggest import suggestion
 
 __all__ = ["Model", "frozen_copy", "load", "load_heads", "save", "trainable_copy", "weights_sha256"]
@@ -247,7 +249,9 @@ def _siblings(path: Path) -> list[str]:
     return [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
 
 
-def save(model: Model, directory: str | Path) -> None:
+def save(
+    model: Model, directory: str | Path, weights: Iterable[tuple[str, Tensor]] | None = None
+) -> None:
     """A directory that `transformers.AutoModelForCausalLM` and `AutoTokenizer` load, and where it sees
     pictures `AutoModelForImageTextToText` and `AutoProcessor`, or where it hears
     `AutoModelForMultimodalLM`; a model whose one head is "score" is
@@ -255,14 +259,22 @@ def save(model: Model, directory: str | Path) -> None:
 
     Adapters are merged into the saved weights and stand beside them in `adapter/`; heads in
     heads.safetensors.
+
+    Args:
+        weights: the trained weights one after another, by their names in `named_trainable`, in the
+            place of the model's own; of a model without adapters for which
+            `weight_files.converts_alone` holds.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
+    heads = head_weights(model)
     with silence_transformers():
-        module = merge_adapters(model)
-        weights = classifier_weights(model, module)
-        module.save_pretrained(directory, state_dict=weights)
-        if weights is not None:
+        if weights is None:
+            module = merge_adapters(model)
+            module.save_pretrained(directory, state_dict=classifier_weights(model, module))
+        else:
+            save_weights(model.module, module_weights(model, weights, heads), directory)
+        if is_classifier(model):
             describe_classifier(model, directory / "config.json")
         model.tokenizer.save_pretrained(directory)
         if model.processor is not None:
@@ -270,7 +282,22 @@ def save(model: Model, directory: str | Path) -> None:
     if model.adapted and not model.bare:
         save_adapters(model, directory)
     else:
-        save_heads(model, directory)
+        save_heads(heads, directory)
+
+
+def module_weights(
+    model: Model, weights: Iterable[tuple[str, Tensor]], heads: dict[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Trained weights without those of heads, which replace their namesakes in `heads`; in the end
+    the layer of a sequence classifier.
+    """
+    for name, value in weights:
+        if name.startswith("head."):
+            heads[name.removeprefix("head.")] = value.detach().cpu()
+        else:
+            yield name, value
+    if is_classifier(model):
+        yield f"{SCORE}.weight", heads[f"{SCORE}.out.weight"]
 
 
 def describe_classifier(model: Model, path: Path) -> None:
@@ -296,23 +323,27 @@ def save_adapters(model: Model, directory: str | Path) -> None:
         model.module.save_pretrained(str(directory / ADAPTER), save_embedding_layers=False)  # type: ignore[operator]
     if is_quantised(model.module):
         (directory / ADAPTER / BASE).write_text('{"load_in_4bit": true}\n', encoding="utf-8")
-    save_heads(model, directory)
+    save_heads(head_weights(model), directory)
 
 
-def save_heads(model: Model, directory: Path) -> None:
+def head_weights(model: Model) -> dict[str, Tensor]:
+    """The weights of heads as "HEAD.WEIGHT"."""
+    return {
+        f"{h}.{n}": t.contiguous()
+        for h, head in model.heads.items()
+        for n, t in head.state_dict().items()
+    }
+
+
+def save_heads(heads: dict[str, Tensor], directory: Path) -> None:
     """Into heads.safetensors, if there are any."""
-    if model.heads:
-        tensors = {
-            f"{h}.{n}": t.contiguous()
-            for h, head in model.heads.items()
-            for n, t in head.state_dict().items()
-        }
-        save_file(tensors, directory / HEADS)
+    if heads:
+        save_file(heads, directory / HEADS)
 
 
 def load_labels(model: Model, directory: Path) -> None:
     """The heads of a sequence classifier as transformers saves it; none if it is none."""
-    tensors = dict[str, torch.Tensor]()
+    tensors = dict[str, Tensor]()
     for file in sorted(directory.glob("*.safetensors")):
         with safe_open(file, framework="pt") as stored:
             keys: list[str] = stored.keys()
@@ -336,14 +367,18 @@ def load_labels(model: Model, directory: Path) -> None:
         model.heads[name] = head
 
 
-def classifier_weights(model: Model, module: Any) -> dict[str, torch.Tensor] | None:
-    """All weights to save, where one head makes a sequence classifier of the model; else None,
-    which are those of the module. transformers' classifiers have no bias.
+def classifier_weights(model: Model, module: Any) -> dict[str, Tensor] | None:
+    """All weights to save of a sequence classifier; else None, which are those of the module.
+    transformers' classifiers have no bias.
     """
-    head = model.heads.get(SCORE)
-    if type(head) is not ScalarHead or len(model.heads) > 1:
+    if not is_classifier(model):
         return None
-    return {**module.state_dict(), f"{SCORE}.weight": head.out.weight.detach()}
+    return {**module.state_dict(), f"{SCORE}.weight": head_weights(model)[f"{SCORE}.out.weight"]}
+
+
+def is_classifier(model: Model) -> bool:
+    """Whether its one head makes a sequence classifier of the model."""
+    return type(model.heads.get(SCORE)) is ScalarHead and len(model.heads) == 1
 
 
 def merge_adapters(model: Model) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -29,12 +28,7 @@ from palaestra.chat.template import end_of_turn
 from palaestra.errors import UserError
 from palaestra.models.ears import EARS, Ears, count_sound_places
 from palaestra.models.eyes import EYES, Eyes, Seen, Senses, count_places
-from palaestra.models.files import (
-    check_processor,
-    explain_failures,
-    read_module,
-    silence_transformers,
-)
+from palaestra.models.files import check_processor, explain_failures, silence_transformers
 from palaestra.models.grid import GridOf, batch_shifts
 from palaestra.models.heads import Q_HEADS, SLOW, ActionValueHead, VocabularyHead, head
 from palaestra.models.inside.latent import PREFIX, LatentHead
@@ -45,6 +39,7 @@ from palaestra.models.precision import SMALL
 from palaestra.models.quantised import unpacked_weights
 from palaestra.models.routing import Router, find_routers
 from palaestra.models.tower import Tower, mutual
+from palaestra.models.weight_files import digest_of, read_weights
 from palaestra.pictures import FIRST_PLACE, Picture
 from palaestra.sounds import Sound
 
@@ -492,8 +487,8 @@ class Model:
 
     @torch.no_grad()
     def load_weights(self, directory: str | Path) -> None:
-        """Sets the weights to those that `save` wrote, in place: optimisers keep hold of them.
-        Heads stay.
+        """Sets the weights to those that `save` wrote, in place and one after another: optimisers keep
+        hold of them. Heads stay.
         """
         directory = Path(directory)
         with silence_transformers(), explain_failures(str(directory)):
@@ -504,9 +499,9 @@ class Model:
                     self.module, load_file(directory / "adapter" / "adapter_model.safetensors")
                 )
                 return
-            saved = dict(read_module(directory, self.dtype, "eager").named_parameters())
-        for name, p in self.module.named_parameters():
-            p.copy_(saved[name])
+            own = dict(self.module.named_parameters())
+            for name, value in read_weights(self.module, directory):
+                own[name].copy_(value)
 
     def add_eyes(self) -> None:
         """A head that sees pictures, unless a processor writes the model's prompts, as with ears."""
@@ -590,11 +585,5 @@ def _is_untouched(module: nn.Module) -> bool:
 
 
 def weights_sha256(model: Model) -> str:
-    """Digest of names, types, shapes and bytes of what is trained; of all weights where
-    nothing is.
-    """
-    digest = hashlib.sha256()
-    for name, p in (model.named_trainable() or dict(model.module.named_parameters())).items():
-        digest.update(f"{name} {p.dtype} {tuple(p.shape)}\n".encode())
-        digest.update(p.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    """Digest of what is trained; of all weights where nothing is."""
+    return digest_of((model.named_trainable() or dict(model.module.named_parameters())).items())

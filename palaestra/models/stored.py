@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,6 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase
 
@@ -35,9 +33,8 @@ from palaestra.models.files import (
 from palaestra.models.limits import file_of
 from palaestra.models.load import HEADS, find, holds_adapters_alone
 from palaestra.models.vocabulary import check_vocabulary
+from palaestra.models.weight_files import files_of_weights
 
-WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-SHARD = 1 << 30  # bytes of a file of weights, unless one weight is larger
 REMEDY = "merge fine-tunes of one base"
 ALIKE = (  # settings without which weights of one shape are not of one function
     "model_type", "hidden_act", "hidden_activation", "activation_function", "num_attention_heads",
@@ -78,7 +75,7 @@ class StoredModel:
         self.config: dict[str, Any] = self._settings("config.json")
         if "quantization_config" in self.config:
             raise UserError(f"{self.name} is quantised; merge the model before it was quantised")
-        self.files = self._files()
+        self.files = files_of_weights(self.where, self.name)
         missing = [n for n, _ in self.module.named_parameters() if n not in self.files]
         if missing:
             raise UserError(
@@ -133,24 +130,6 @@ class StoredModel:
         path = file_of(self.where, name)
         assert path is not None  # `find` and transformers read it before
         return json.loads(path.read_text(encoding="utf-8"))
-
-    def _files(self) -> dict[str, Path]:
-        """Where each weight lies."""
-        index = file_of(self.where, INDEX)
-        if index is not None:
-            names: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            shards = {s: file_of(self.where, s) for s in set(names.values())}
-            if gone := sorted(s for s, path in shards.items() if path is None):
-                raise UserError(f"{self.name}: its file {gone[0]} is missing; download it again")
-            return {n: path for n, s in names.items() if (path := shards[s]) is not None}
-        path = file_of(self.where, WHOLE)
-        if path is None:
-            raise UserError(
-                f"{self.name} has neither {WHOLE} nor {INDEX}; load it with transformers and save it "
-                "again with `save_pretrained`"
-            )
-        with explain_failures(self.name), safe_open(path, framework="pt") as file:
-            return dict.fromkeys(file.keys(), path)
 
 
 class CommonWeights:
@@ -231,55 +210,6 @@ def differences(base: StoredModel, model: StoredModel) -> Iterator[str]:
                 f"{model.name} has {name} {theirs.get(name)}, and {base.name} {own.get(name)}: the "
                 f"merge has that of {base.name}"
             )
-
-
-class ShardWriter:
-    """Writes weights into safetensors files of at most `size` bytes, and their index where there are
-    several. Nothing but the shard at hand is in memory. Files get their names when the block ends, and
-    none is left where it raises.
-    """
-
-    def __init__(self, folder: Path, size: int = SHARD) -> None:
-        self.folder, self.size = folder, size
-        self.shard: dict[str, Tensor] = {}
-        self.shards: list[list[str]] = []
-        self.bytes = 0
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        n = tensor.nbytes
-        if self.shard and sum(t.nbytes for t in self.shard.values()) + n > self.size:
-            self._flush()
-        self.shard[name] = tensor.contiguous()
-        self.bytes += n
-
-    def __enter__(self) -> ShardWriter:
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is None:
-            self._close()
-        for i in range(len(self.shards)):
-            self._aside(i).unlink(missing_ok=True)
-
-    def _close(self) -> None:
-        self._flush()
-        n = len(self.shards)
-        names = [f"model-{i:05d}-of-{n:05d}.safetensors" for i in range(1, n + 1)]
-        names = [WHOLE] if n == 1 else names
-        for i, name in enumerate(names):
-            os.replace(self._aside(i), self.folder / name)
-        if n > 1:
-            where = {w: name for name, s in zip(names, self.shards, strict=True) for w in s}
-            index = {"metadata": {"total_size": self.bytes}, "weight_map": where}
-            (self.folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-
-    def _flush(self) -> None:
-        save_file(self.shard, self._aside(len(self.shards)), metadata={"format": "pt"})
-        self.shards.append([*self.shard])
-        self.shard = {}
-
-    def _aside(self, i: int) -> Path:
-        return self.folder / f".shard-{i}.partial"
 
 
 def check_rows(common: CommonWeights, speaker: StoredModel) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.ends import HELD_OUT, HeldOut, numbers_in, parts_of
 from palaestra.errors import UserError
-from palaestra.models.load import save
 from palaestra.types import State
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def write_best(ctx: RunContext, record: Mapping[str, Any]) -> None:
     aside, before, place = (ctx.folder / name for name in (ASIDE, BEFORE, FOLDER))
     for rest in (aside, before):
         shutil.rmtree(rest, ignore_errors=True)
-    save(ctx.whole(next(iter(ctx.optimisers), "policy")), aside)
+    ctx.save(next(iter(ctx.optimisers), "policy"), aside, whole=True)
     (aside / RECORD).write_text(json.dumps(record, indent=1))
     if place.exists():
         place.rename(before)

@@ -30,7 +30,7 @@ from palaestra.errors import Fault, Paused, Stopped, UserError
 from palaestra.method import Recipe
 from palaestra.models.ears import EARS
 from palaestra.models.eyes import EYES
-from palaestra.models.load import Model, trainable_copy, weights_sha256
+from palaestra.models.load import Model, trainable_copy
 from palaestra.models.tower import set_rates
 from palaestra.models.vocabulary import check_vocabulary
 from palaestra.rollout.cast import Moving
@@ -529,7 +529,7 @@ def summary(ctx: RunContext, state: State, last: Mapping[str, Any]) -> dict[str,
         **({"made_with": digests_of(ctx.plan.conditions)} if ctx.plan.conditions else {}),
         "phase_seconds": {k: round(v, 3) for k, v in run.get("phase_seconds", ctx.seconds).items()},
         "peak_memory_mb": peak_memory_mb(),
-        "weights_sha256": weights_sha256(ctx.whole(next(iter(ctx.optimisers), "policy"))),
+        "weights_sha256": ctx.weights_sha256(next(iter(ctx.optimisers), "policy")),
     }
 
 

@@ -29,13 +29,8 @@ from palaestra.models.inside.activation import input_magnitudes
 from palaestra.models.load import load
 from palaestra.models.model import Model
 from palaestra.models.score import Pair
-from palaestra.models.stored import (
-    CommonWeights,
-    ShardWriter,
-    StoredModel,
-    check_rows,
-    write_settings,
-)
+from palaestra.models.stored import CommonWeights, StoredModel, check_rows, write_settings
+from palaestra.models.weight_files import ShardWriter
 from palaestra.run.texts import mean_loss, read_texts, spell_texts
 from palaestra.schedule import check_bounds
 from palaestra.store.checkpoint import make_folder, write_atomic

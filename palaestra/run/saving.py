@@ -18,7 +18,6 @@ from torch import Tensor
 from palaestra.attempts import Flight
 from palaestra.errors import Fault, Paused
 from palaestra.method import Recipe
-from palaestra.models.load import save, save_adapters
 from palaestra.models.quantised import unpacked_more_bytes
 from palaestra.rollout.queue import check_some
 from palaestra.step import copy_state
@@ -197,10 +196,8 @@ def save_checkpoint(ctx: RunContext, state: State, *, whole: bool) -> None:
 def writers_of(ctx: RunContext, *, whole: bool) -> dict[str, Callable[[Path], object]]:
     """What writes the models, by the folder of each in a checkpoint."""
     names = list(ctx.optimisers)
-    kind = {n: save if whole or not ctx.model(n).adapted else save_adapters for n in names}
-    return {
-        folder(names, n): (lambda directory, n=n: kind[n](ctx.whole(n), directory)) for n in names
-    }
+    write = lambda n: lambda directory: ctx.save(n, directory, whole=whole)
+    return {folder(names, n): write(n) for n in names}
 
 
 def save_rollouts(ctx: RunContext, step: int) -> None:

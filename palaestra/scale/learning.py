@@ -5,6 +5,7 @@ evaluates and is saved, and as its slice, which learns. The others, the follower
 alone. Rank 0 sends each order to the followers and then takes part in it itself:
 
     learn              a step's groups, from which every rank credits, packs and updates the same
+    show               the weights of a learner one after another, for what needs no more of them
     gather             the weights of a learner to rank 0, before what is whole there is used
     gather_optimiser   its optimiser's state to rank 0, for a checkpoint
     scatter            weights and optimiser of a checkpoint from rank 0
@@ -20,6 +21,7 @@ import socket
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,9 +34,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from palaestra.context import Engine, Learns, Runnable
 from palaestra.errors import Fault, UserError
 from palaestra.method import Recipe
-from palaestra.models.load import Model, load_heads
+from palaestra.models.files import explain_failures, silence_transformers
+from palaestra.models.load import Model, load_heads, save
 from palaestra.models.master import Optimizer
 from palaestra.models.routing import for_learner
+from palaestra.models.weight_files import converts_alone, digest_of, read_weights
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.run.mismatch import compared, gaps
@@ -85,6 +89,26 @@ def free_address(host: str = "127.0.0.1") -> str:
     with socket.socket() as probe:
         probe.bind((host, 0))
         return f"{host}:{probe.getsockname()[1]}"
+
+
+def drain(values: Iterable[object]) -> None:
+    """Takes all of them, and keeps none."""
+    for _ in values:
+        pass
+
+
+def stored_weights(model: Model, folder: Path) -> Iterable[Tensor]:
+    """Trained weights of a checkpoint in the order of `named_trainable`, one after another; those of
+    heads are the model's, and so are adapters, which are read into it.
+    """
+    trained = model.named_trainable()
+    if model.adapted:
+        model.load_weights(folder)
+        return trained.values()
+    with silence_transformers(), explain_failures(str(folder)):
+        stored = read_weights(model.module, folder)
+    body = (value for name, value in stored if name in trained)
+    return chain(body, (p for name, p in trained.items() if name.startswith("head.")))
 
 
 def nobody() -> str:
@@ -184,6 +208,37 @@ class ShardedContext(RunContext):
                 kept[weight].copy_(value)
         self._stale.discard(name)
 
+    @contextmanager
+    def weights(self, name: str) -> Generator[Iterable[tuple[str, Tensor]]]:
+        """On rank 0: the trained weights of a learner that have moved, of the types that files have,
+        one after another. No more than the one at hand is whole on any rank.
+        """
+        kept = super().model(name).named_trainable()
+        self.send(("show", (name,)))
+        every = self.sharded(name).full_weights()
+        with losses(f"showing the weights of {name!r}", self.missing):
+            try:
+                yield ((n, value.to(kept[n].dtype)) for n, value in every)
+            finally:
+                drain(every)  # the other ranks show them all, whatever became of these
+
+    def show(self, name: str) -> None:
+        """A follower's part in `weights`."""
+        drain(self.sharded(name).full_weights())
+
+    def save(self, name: str, directory: Path, *, whole: bool) -> None:
+        kept = super().model(name)
+        if name not in self._stale or kept.adapted or not converts_alone(kept.module):
+            return super().save(name, directory, whole=whole)
+        with self.weights(name) as weights:
+            save(kept, directory, weights)
+
+    def weights_sha256(self, name: str) -> str:
+        if name not in self._stale:
+            return super().weights_sha256(name)
+        with self.weights(name) as weights:
+            return digest_of(weights)
+
     def reference(self, name: str, source: str) -> None:
         if source in self._sharded:
             raise UserError(
@@ -228,21 +283,24 @@ class ShardedContext(RunContext):
         return optimiser
 
     def restore(self, name: str, learner: Learns, folder: Path, optimiser: dict[str, Any]) -> None:
+        """Rank 0's own model is brought up to date when it is asked for."""
         self.optimiser(name, learner)
-        super().moving(name)
-        load_heads(self.whole(name), folder)
-        self.whole(name).load_weights(folder)
+        kept = super().model(name)
+        load_heads(kept, folder)
+        values = optimiser.get("masters") or stored_weights(kept, folder)
         self.send(("scatter", (name,)))
         with losses(f"handing out the weights of {name!r}", self.missing):
-            self.scatter(name, optimiser)
+            self.scatter(name, values, optimiser.get("inner", optimiser))
+        self._stale.add(name)
 
-    def scatter(self, name: str, optimiser: dict[str, Any] | None = None) -> None:
-        """Every rank's part in taking over weights and optimiser, whole on rank 0."""
+    def scatter(
+        self,
+        name: str,
+        values: Iterable[Tensor] | None = None,
+        optimiser: dict[str, Any] | None = None,
+    ) -> None:
+        """Every rank's part in taking over weights and optimiser, which rank 0 gives."""
         sharded = self.sharded(name)
-        values: Sequence[Tensor] | None = None
-        if optimiser is not None:
-            values = optimiser.get("masters") or super().model(name).trainable()
-            optimiser = optimiser.get("inner", optimiser)
         sharded.set_weights(values)
         sharded.set_optimiser_state(self._torch_optimiser(name), optimiser)
 
@@ -348,6 +406,7 @@ class Follower:
         prepare(recipe, self.ctx)
         self._orders: dict[str, Callable[..., object]] = {
             "learn": self.learn,
+            "show": self.ctx.show,
             "gather": self.ctx.gather,
             "gather_optimiser": self.ctx.gather_optimiser,
             "scatter": self.ctx.scatter,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.models import stored
+from palaestra.models import weight_files
 from palaestra.models.arithmetic import HEAD, PermuteUnits, untie_head, weights_of, write_weights
 from palaestra.models.load import load, save
 from palaestra.run import model_merge
@@ -171,7 +171,7 @@ def test_the_barrier_is_that_of_averages(trio, tmp_path):
 def test_transformers_loads_the_merge(trio, tmp_path, monkeypatch):
     """Also from several files. No model is loaded where no data are read, and no part of a file is left."""
     monkeypatch.setattr(model_merge, "load", lambda *a, **k: pytest.fail("a whole model in memory"))
-    monkeypatch.setattr(stored.ShardWriter.__init__, "__defaults__", (3000,))
+    monkeypatch.setattr(weight_files.ShardWriter.__init__, "__defaults__", (3000,))
     report = pl.run.merge(str(trio / "a"), str(trio / "b"), out=tmp_path / "m")
     assert "barrier" not in report and report["notes"] == [model_merge.NO_BARRIER]
     files = sorted(p.name for p in (tmp_path / "m").iterdir())

@@ -1,7 +1,6 @@
 """How the parts of a batch are dealt to ranks, and what a model that is cut into slices says of them."""
 
 import gc
-import warnings
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from palaestra.scale.sharded import ShardedModel, Turn, deal
 from palaestra.values import override
 from torch.distributed.tensor import DTensor
 
-from tests.shards import cases_of, model_of, store, stored
+from tests.shards import bytes_alive, cases_of, model_of, store, stored
 
 NEEDS = ("logp", "entropy", "waad:10", "fai:4:8")
 
@@ -75,15 +74,6 @@ def test_no_more_than_the_module_that_is_cut_is_whole_in_float32(tmp_path):
     for seen, kept in run_ranks(2, widened, tmp_path):
         assert len(seen) > 3 and all(wide == own > 0 for wide, own in seen) and kept
         assert max(own for _, own in seen) < sum(own for _, own in seen) / 2
-
-
-def bytes_alive():
-    """Of every tensor that Python knows of, memory that is shared once."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated objects that torch keeps say so when they are looked at
-        tensors = [x for x in gc.get_objects() if isinstance(x, torch.Tensor) and not isinstance(x, DTensor)]
-    memory = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors if x.device.type == "cpu"}
-    return sum(memory.values())
 
 
 def memory_of_a_copy(mesh, dtype, borrowed):

@@ -13,7 +13,7 @@ from torch import Tensor
 from palaestra.context import Engine, Learns
 from palaestra.engines import select
 from palaestra.models.heap import give_back
-from palaestra.models.load import load_heads
+from palaestra.models.load import load_heads, save, save_adapters, weights_sha256
 from palaestra.models.master import Optimizer, load_optimiser
 from palaestra.models.routing import for_learner
 from palaestra.run.cases import dump_case
@@ -48,6 +48,17 @@ class RunTraining(RunModels):
     def optimiser_state(self, name: str) -> dict[str, Any]:
         """What an optimiser needs to go on, whole, as files hold it."""
         return self.optimisers[name].state_dict()
+
+    def save(self, name: str, directory: Path, *, whole: bool) -> None:
+        """Writes a model with its present weights; of one with adapters these alone, unless it is to
+        be `whole`.
+        """
+        model = self.whole(name)
+        (save if whole or not model.adapted else save_adapters)(model, directory)
+
+    def weights_sha256(self, name: str) -> str:
+        """`weights_sha256` of a model with its present weights."""
+        return weights_sha256(self.whole(name))
 
     def restore(self, name: str, learner: Learns, folder: Path, optimiser: dict[str, Any]) -> None:
         """Sets a learner's weights, heads and optimiser to those of a checkpoint."""

@@ -1,0 +1,182 @@
+"""Weights one at a time: written into safetensors files, read out of them, and their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
+
+from palaestra.errors import UserError
+from palaestra.models.files import explain_failures, read_module
+from palaestra.models.limits import file_of
+
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+SHARD = 1 << 30  # bytes of a file of weights, unless one weight is larger
+
+
+def files_of_weights(where: Path | str, name: str) -> dict[str, Path]:
+    """The file of each weight of a folder or of an id of the hub, by the weight's name there.
+
+    Raises UserError, which calls the model `name`, where there are no safetensors files or one of
+    them is missing.
+    """
+    index = file_of(where, INDEX)
+    if index is not None:
+        names: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        shards = {s: file_of(where, s) for s in set(names.values())}
+        if gone := sorted(s for s, path in shards.items() if path is None):
+            raise UserError(f"{name}: its file {gone[0]} is missing; download it again")
+        return {n: path for n, s in names.items() if (path := shards[s]) is not None}
+    path = file_of(where, WHOLE)
+    if path is None:
+        raise UserError(
+            f"{name} has neither {WHOLE} nor {INDEX}; load it with transformers and save it "
+            "again with `save_pretrained`"
+        )
+    with explain_failures(name), safe_open(path, framework="pt") as file:
+        return dict.fromkeys(file.keys(), path)
+
+
+class ShardWriter:
+    """Writes weights into safetensors files of at most `size` bytes, and their index where there are
+    several. Nothing but the shard at hand is in memory. Files get their names when the block ends, and
+    none is left where it raises.
+    """
+
+    def __init__(self, folder: Path, size: int = SHARD) -> None:
+        self.folder, self.size = folder, size
+        self.shard: dict[str, Tensor] = {}
+        self.shards: list[list[str]] = []
+        self.bytes = 0
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        n = tensor.nbytes
+        if self.shard and sum(t.nbytes for t in self.shard.values()) + n > self.size:
+            self._flush()
+        self.shard[name] = tensor.contiguous()
+        self.bytes += n
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            self._close()
+        for i in range(len(self.shards)):
+            self._aside(i).unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        self._flush()
+        n = len(self.shards)
+        names = [f"model-{i:05d}-of-{n:05d}.safetensors" for i in range(1, n + 1)]
+        names = [WHOLE] if n == 1 else names
+        for i, name in enumerate(names):
+            os.replace(self._aside(i), self.folder / name)
+        if n > 1:
+            where = {w: name for name, s in zip(names, self.shards, strict=True) for w in s}
+            index = {"metadata": {"total_size": self.bytes}, "weight_map": where}
+            (self.folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+    def _flush(self) -> None:
+        save_file(self.shard, self._aside(len(self.shards)), metadata={"format": "pt"})
+        self.shards.append([*self.shard])
+        self.shard = {}
+
+    def _aside(self, i: int) -> Path:
+        return self.folder / f".shard-{i}.partial"
+
+
+def kept_weights(module: Any) -> dict[str, Tensor]:
+    """What of a transformers model lies in its files, on its own memory: a weight under two names
+    once, by the first of them.
+    """
+    left_out = {n for n, _ in module.named_parameters(remove_duplicate=False)}
+    left_out -= {n for n, _ in module.named_parameters()}
+    left_out |= set(module._keys_to_ignore_on_save or ())
+    return {n: t for n, t in module.state_dict().items() if n not in left_out}
+
+
+def converts_alone(module: Any) -> bool:
+    """Whether what a weight is called and how it is cut in files depends on no other weight.
+
+    transformers keeps some models otherwise in memory than in files, as the experts of a mixture in
+    one tensor. One at a time and all at once the conversion must give the same names and shapes.
+    """
+    empty = {n: torch.empty_like(t, device="meta") for n, t in kept_weights(module).items()}
+    whole = revert_weight_conversion(module, dict(empty))
+    parts = [revert_weight_conversion(module, {n: t}) for n, t in empty.items()]
+    alone = {n: t.shape for part in parts for n, t in part.items()}
+    return alone == {n: t.shape for n, t in whole.items()} and sum(map(len, parts)) == len(whole)
+
+
+def save_weights(module: Any, weights: Iterable[tuple[str, Tensor]], directory: Path) -> None:
+    """Writes what `module.save_pretrained` writes, with the numbers of `weights` in the place of the
+    module's own. No more than one file of them is in memory.
+
+    Args:
+        module: a transformers model for which `converts_alone` holds.
+        weights: by their names in the module, in any order; of what they leave out the module's own
+            are written, and names that the module does not have are written as they are.
+    """
+    left = kept_weights(module)
+    module.save_pretrained(directory, state_dict={})  # the settings
+    with ShardWriter(directory) as writer:
+        for name, value in weights:
+            left.pop(name, None)
+            add_weight(writer, module, name, value)
+        for name, value in left.items():
+            add_weight(writer, module, name, value)
+
+
+def add_weight(writer: ShardWriter, module: Any, name: str, value: Tensor) -> None:
+    """Hands a weight of a module to a writer under the names that it has in files."""
+    for n, tensor in revert_weight_conversion(module, {name: value.detach().cpu()}).items():
+        writer.add(n, tensor)
+
+
+def reads_alone(module: Any, files: Mapping[str, Path]) -> bool:
+    """Whether every weight of a module lies in `files` under its own name and as it is: transformers
+    converts none of them on the way.
+    """
+    empty = {n: torch.empty_like(p, device="meta") for n, p in module.named_parameters()}
+    same = lambda n: revert_weight_conversion(module, {n: empty[n]}).get(n) is empty[n]
+    return empty.keys() <= files.keys() and all(map(same, empty))
+
+
+def read_weights(module: Any, directory: Path) -> Iterator[tuple[str, Tensor]]:
+    """The parameters of a transformers model as a folder has them, by name, read when they are asked
+    for; where `reads_alone` does not hold, out of a second model.
+
+    Raises UserError for files that are not whole or of another model, before anything is read.
+    """
+    files = files_of_weights(directory, str(directory))
+    if not reads_alone(module, files):
+        saved = read_module(directory, module.dtype, "eager")
+        return saved.named_parameters()
+    opened = {path: safe_open(path, framework="pt") for path in {*files.values()}}
+    for name, p in module.named_parameters():
+        shape = tuple(opened[files[name]].get_slice(name).get_shape())
+        if shape != p.shape:
+            raise UserError(
+                f"{directory}: the weight {name} is {shape}, and that of the model {tuple(p.shape)}; "
+                "take the folder of a model of the same architecture"
+            )
+    return ((n, opened[files[n]].get_tensor(n)) for n, _ in module.named_parameters())
+
+
+def digest_of(weights: Iterable[tuple[str, Tensor]]) -> str:
+    """SHA-256 of names, types, shapes and bytes, in their order."""
+    digest = hashlib.sha256()
+    for name, value in weights:
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
