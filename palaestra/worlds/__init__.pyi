@@ -57,6 +57,7 @@ from .asked_user import (
 from .asking import (
     AskingRoom as AskingRoom,
     read_record as read_record,
+    room_instruction as room_instruction,
     resolution_score as resolution_score,
 )
 from .bandit import (

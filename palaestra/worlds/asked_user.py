@@ -144,8 +144,8 @@ class AskedUser:
         """What the user says, and what the question was worth."""
         *before, last = ask.say or (Message(role="user", content=""),)
         heard = (*state.heard, *before)
-        known = state.known or "\n".join(m.content for m in heard)
-        question = " ".join(last.content.split())
+        known = state.known or "\n".join(m.shown for m in heard)
+        question = " ".join(last.shown.split())
         answer = await await_if_needed(self.user((*heard, last), key))
         message = Message(role="assistant", content=answer)
         act = Act(ask=ask, text=answer, call=None, finish="eos", n_tokens=0)

@@ -8,6 +8,9 @@ What is here is seen, what lies elsewhere is not. The user knows which object is
 value for each attribute; its place is one more. Questions are `ask colour`, answered with a value, and
 `ask colour red`, answered yes or no; both with the words of the record.
 
+A place may have a picture (`views`): whoever comes there is shown it, with the names of what lies there
+and without their values, so these are in the picture alone.
+
 Objects that agree with all answers are the candidates. A question is useful if they become fewer; so the
 same question is never useful twice. The turn t is paid
 
@@ -30,6 +33,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
+from palaestra.pictures import PICTURE_MARK, Picture
 from palaestra.rollout.play import await_if_needed
 from palaestra.schedule import check_bounds
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, seed_of, stage, value_class
@@ -82,7 +86,9 @@ class RoomItem:
 
 @value_class
 class AskingRecord:
-    """What a task says: the objects, the one that is meant, where it is to be put, and all places."""
+    """What a task says: the objects, the one that is meant, where it is to be put, all places, and
+    the pictures of those that have one.
+    """
 
     items: tuple[RoomItem, ...]
     target: str
@@ -90,6 +96,7 @@ class AskingRecord:
     places: tuple[str, ...]
     start: str
     told: tuple[tuple[str, tuple[str, ...]], ...] = ()  # values that the instruction names
+    views: tuple[tuple[str, Picture], ...] = ()  # what is seen at a place
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -212,7 +219,8 @@ def read_record(task: Task) -> AskingRecord:
     start = str(task.meta.get("begin_at") or places[0])
     if start not in places:
         raise wrong(f"'begin_at' is {start!r}, and the places are {', '.join(places)}")
-    prompt = "\n".join(m.content for m in task.prompt)
+    views = _read_views(task, places)
+    prompt = room_instruction(task)
     named_values = list[tuple[str, tuple[str, ...]]]()
     for k in dict.fromkeys(k for x in items for k, _ in x.values):
         every = dict.fromkeys(x.value(k) for x in items)
@@ -226,10 +234,38 @@ def read_record(task: Task) -> AskingRecord:
         places=places,
         start=start,
         told=tuple(named_values),
+        views=views,
     )
     if target not in record.candidates(()):
         raise wrong("the instruction names values that 'wanted' has not")
     return record
+
+
+def _read_views(task: Task, places: Sequence[str]) -> tuple[tuple[str, Picture], ...]:
+    """The pictures of a row by the place that each shows, by `views`; () without that column."""
+    named = task.meta.get("views") or ()
+    if not named:
+        return ()
+    wrong = lambda what: UserError(f"task {task.id!r}: {what}")
+    if not isinstance(named, list | tuple):
+        raise wrong("'views' is a list of places, one for each picture of the row")
+    pictures = [p for m in task.prompt for p in m.pictures]
+    if len(pictures) != len(named):
+        raise wrong(f"'views' names {len(named)} places, and the row has {len(pictures)} pictures")
+    if odd := [v for v in named if v not in places]:
+        raise wrong(f"'views' names {odd[0]!r}, and the places are {', '.join(places)}")
+    if len({*named}) < len(named):
+        raise wrong("'views' names a place twice; a place has one picture")
+    return tuple(zip(map(str, named), pictures, strict=True))
+
+
+def room_instruction(task: Task) -> str:
+    """What is to be done, in words: the prompt without its pictures."""
+    return "\n".join(_words(m) for m in task.prompt)
+
+
+def _words(message: Message) -> str:
+    return message.content.replace(PICTURE_MARK, "") if message.pictures else message.content
 
 
 @value_class
@@ -256,6 +292,7 @@ class AskingState:
         ("bring_to", str, "where it is to be put"),
         ("places", tuple, "the names of all places"),
         ("begin_at", str, "the place in which the agent begins"),
+        ("views", tuple, "the places that the pictures of the row show, in their order"),
     ),
     facts=(
         "turns",
@@ -308,8 +345,12 @@ class AskingRoom:
         state = AskingState(task=task, record=record, at=record.start, visited=(record.start,))
         state = replace(state, found=record.item(record.target).place == state.at)
         *before, last = task.prompt
-        opened = replace(last, content=f"{last.content}\n{self._view(state)}")
-        return self._ask(state, (*before, opened))
+        if not record.views:
+            opened = replace(last, content=f"{last.content}\n{self._view(state)}")
+            return self._ask(state, (*before, opened))
+        words = [replace(m, content=_words(m), pictures=()) for m in (*before, last)]
+        seen = self._seen(state, f"{words[-1].content}\n{self._view(state)}", last.role)
+        return self._ask(state, (*words[:-1], seen))
 
     async def step(self, state: AskingState, acts: tuple[Act, ...], key: Key) -> Frame:
         action = " ".join(acts[0].text.split())
@@ -320,8 +361,11 @@ class AskingRoom:
         else:
             state, text = self._acted(state, action)
         frame_of = self._end if state.done or state.turns >= self.turns else self._ask
+        message = Message(role="tool", content=text)
+        if state.at != before.at:
+            message = self._seen(state, text, "tool")
         return replace(
-            frame_of(state, (Message(role="tool", content=text),)),
+            frame_of(state, (message,)),
             pay={("policy", ""): self.pay(before, state)},
         )
 
@@ -367,7 +411,7 @@ class AskingRoom:
     def _known(self, state: AskingState) -> set[tuple[str, str]]:
         """The values, with their attributes, that the agent has seen or was told; places are all shown."""
         record = state.record
-        words = "\n".join([*(m.content for m in state.task.prompt), *(a for _, a in state.talk)])
+        words = "\n".join([room_instruction(state.task), *(a for _, a in state.talk)])
         return {
             (k, v)
             for k in record.attributes
@@ -420,9 +464,18 @@ class AskingRoom:
 
     def _view(self, state: AskingState) -> str:
         """What is seen: the place, what lies there, what is held, and where one can go."""
-        here = ", ".join(x.shown for x in self._here(state)) or "nothing"
+        pictured = state.at in dict(state.record.views)
+        names = (x.name if pictured else x.shown for x in self._here(state))
+        here = ", ".join(names) or "nothing"
         held = f" with {state.held}" if state.held else ""
         return f"at {state.at}{held}: {here}; places: {', '.join(state.record.places)}"
+
+    def _seen(self, state: AskingState, text: str, role: str) -> Message:
+        """A text for who comes to a place, with its picture where it has one, which a user shows."""
+        picture = dict(state.record.views).get(state.at)
+        if picture is None:
+            return Message(role=role, content=text)
+        return Message(role="user", content=f"{PICTURE_MARK}{text}", pictures=(picture,))
 
     def _ask(self, state: AskingState, say: tuple[Message, ...]) -> Frame:
         choices = self.actions(state) if self.legal else None

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import palaestra as pl
+import pyarrow.parquet as pq
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.multimodal import ask_to_act
@@ -13,6 +14,7 @@ from palaestra.toys.lookalikes import LookalikeTasks
 from palaestra.types import Episode, Reward
 
 from tests.recipes.objectives.helpers import near
+from tests.vision import noise, pillow, save_tiny
 from tests.worlds.test_asking import room_task
 
 
@@ -206,3 +208,35 @@ def test_an_environment_of_ones_own_has_a_user_whom_a_model_plays(tmp_path):
     step = next(row for row in map(json.loads, log) if "reward" in row)
     parts = {k: step[k] for k in ("part/earned", "part/useful", "part/over")}
     assert step["reward"] == near(1.18) and parts == near({"part/earned": 1, "part/useful": 0.2, "part/over": 0})
+
+
+def test_a_vision_language_model_of_the_hub_acts_on_what_it_sees(tmp_path):
+    """Photos of places in rows, and frames of an environment: prompts hold their pictures, and one step is learned."""
+    model = save_tiny("qwen2_5_vl", tmp_path / "vlm")
+    for name in ("shelf", "sink"):
+        pillow(noise(len(name))).save(tmp_path / f"{name}.png")
+    cups = (("near left", "red", "shelf"), ("near right", "blue", "shelf"), ("far left", "red", "sink"))
+    objects = [{"name": f"{which} cup", "colour": hue, "place": place} for which, hue, place in cups]
+    row = {"objects": objects, "wanted": "far left cup", "bring_to": "door"}
+    row |= {"images": ["shelf.png", "sink.png"], "views": ["shelf", "sink"]}
+    rows = [json.dumps({**row, "prompt": f"{i}: bring the cup to the door"}) for i in range(4)]
+    (tmp_path / "rooms.jsonl").write_text("\n".join(rows))
+    frames = ENVIRONMENT.replace(
+        'Message(role="user", content="open it")', 'Message(role="user", content="\\ufffcopen it", pictures=(SEEN,))'
+    ).replace(
+        "\nclass",
+        "\nfrom palaestra.pictures import Picture\nSEEN = Picture(shape=(40, 60, 3), data=bytes(7200))\n\nclass",
+    )
+    (tmp_path / "doors.py").write_text(frames)
+    user, judge = (pl.Scripted(lambda request, x=x: x, name=x) for x in ("red", "YES"))
+    for name, given in (
+        ("rooms", {"data": str(tmp_path / "rooms.jsonl")}),
+        ("doors", {"env": f"{tmp_path}/doors.py:Doors"}),
+    ):
+        recipe = ask_to_act.build(exam=1, samples=2, turns=3, user=user, judge=judge)
+        recipe = pl.vary(recipe, schedule=pl.Schedule(prompts=1, steps=1), rates={"tower": 0.0})
+        pl.train(recipe, model=model, out=tmp_path / name, quiet=True, max_tokens=6, **given)
+        rows = pq.read_table(tmp_path / name / "rollouts" / "step-000001.parquet").to_pylist()
+        pictures = {p["data"] for row in rows for p in row["pictures"]}
+        assert (noise(5).data if name == "rooms" else bytes(7200)) in pictures
+        assert len(rows) == 2

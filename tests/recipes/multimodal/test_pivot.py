@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import palaestra as pl
+import pyarrow.parquet as pq
 import pytest
 import torch
 from palaestra.errors import UserError
 from palaestra.pictures import Picture
 from palaestra.recipes.multimodal import pivot
 from palaestra.recipes.multimodal.pivot import arms, findings, look
+from palaestra.recipes.multimodal.pivot.look import SeenItem
+from palaestra.recipes.multimodal.pivot.maps import draw_maps, heat_map
 from palaestra.toys.scenes import KINDS, Figure, Scenes, draw_scene
 from palaestra.types import Message, Task
 from PIL import Image
@@ -147,6 +150,23 @@ def test_a_probe_reads_what_is_there_and_not_what_is_not():
     wrong = look.probe_right(states[:200], shuffled, states[200:], labels[200:])
     assert np.mean(right) > 0.85 and np.mean(wrong) < 0.55 and len(right) == 100
     assert look.probe_right(states[:9], ["a"] * 9, states[9:], ["a"]) == []  # one class: nothing to tell apart
+
+
+def test_the_map_of_a_gradient_by_hand(tmp_path):
+    """2 x 2 patches of a picture of 4 x 4 in grey 100: half of it is 50, of the hottest patch (50 + 127, 50 + 48, 50)."""
+    picture = Picture(shape=(4, 4, 3), data=bytes([100] * 48))
+    drawn = heat_map(picture, [0.0, 2.0, 0.0, 1.0], (2, 2), [[0, 0, 0, 0]])
+    assert drawn[0, 3].tolist() == [177, 98, 50] and drawn[3, 3].tolist() == [113, 74, 50]
+    assert drawn[3, 0].tolist() == [50, 50, 50] and drawn[0, 0].tolist() == [255, 255, 255]
+    task = Task(id="a", prompt=(Message(role="user", content="\ufffc?", pictures=(picture,)),), answer="")
+    looks = {
+        n: {"drawn": [{"task": "a", "grid": [2, 2], "gradient": g}]}
+        for n, g in (("start", [1, 0, 0, 0]), ("dpo", [0] * 4))
+    }
+    assert draw_maps([SeenItem(task, picture)], looks, tmp_path / "maps.png") == ["picture", "start", "dpo"]
+    assert Image.open(tmp_path / "maps.png").size == (3 * 164, 164)
+    assert draw_maps([SeenItem(task, picture)], {"start": {}}, tmp_path / "none.png") == []
+    assert not (tmp_path / "none.png").exists()
 
 
 def test_findings_compare_the_same_pictures():
@@ -356,15 +376,26 @@ def test_a_study_of_a_user(tmp_path):
         Image.fromarray(pixels.reshape(32, 32, 3)).save(tmp_path / f"{i}.png")
     file = tmp_path / "mine.jsonl"
     file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    captions = [{"image": r["image"], "prompt": "What is shown?", "answer": "a cat on a mat"} for r in rows]
+    (tmp_path / "captions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in captions))
     settings = {"arms": "sft,dpo", "attach": "dpo", "prompts": 2, "updates": 2, "fresh_updates": 2, "held": 4}
+    settings["caption_data"] = str(tmp_path / "captions.jsonl")
     run = pl.train("pivot", data=str(file), out=tmp_path / "run", set=settings, evaluate=0, quiet=True)
     summary = json.loads((run.folder / "summary.json").read_text())
     assert summary["moved_start"] == 0 and summary["moved_sft"] > 0 and summary["moved_dpo"] > 0
     assert {"localisation_dpo", "localisation_by_chance", "ranked_on_dpo", "nll_on_dpo"} <= summary.keys()
+    assert Image.open(run.folder / "gradients.png").size == (4 * 164, 2 * 164)  # picture, start, sft, dpo
+    asked = lambda n: {"What is shown?" in r["prompt"] for r in rollouts_in(run.folder / n)}
+    assert asked("projector-dpo") == {True} and asked("tune-dpo") == {False}
+    assert 'href="gradients.png"' in (run.folder / "study.html").read_text()
     eyes = {n: encoder_in(run.folder / n) for n in ("dpo", "tune-dpo")}
     assert eyes["dpo"].keys() == eyes["tune-dpo"].keys() and len(eyes["dpo"]) > 4
     for name, w in eyes["dpo"].items():
         assert torch.equal(w, eyes["tune-dpo"][name])
+
+
+def rollouts_in(folder):
+    return [row for file in folder.glob("rollouts/*.parquet") for row in pq.read_table(file).to_pylist()]
 
 
 def encoder_in(folder):

@@ -16,16 +16,21 @@ the reward and never the agent. PPO with a value head, GAE over all tokens, each
 
 A row has `prompt` ("bring the cup to the door"), `objects` (a list of {"name", "place", and attributes of yours, e.g. "colour",
 "size"}), `wanted` (the name of the one that is meant), `bring_to` (a place), and maybe `places` and `begin_at`. The world moves
-things by these records. Questions are `ask ATTRIBUTE` and `ask ATTRIBUTE VALUE`, in the words of the record and on
-values that were seen or heard; the user is a program that knows `wanted`, or a model, `user`, who is
-told which object is meant and answers in its own words. With `free=true` the agent may ask a model user
-anything, and impossible actions cost a turn; else only what is possible can be said. `shown=80` first imitates, for
-80 steps of 16 rows, a program that knows the record: it asks what singles the object out, then fetches it.
+things by these records. With a vision-language model, photos of places stand in `images`, and `views` names the place
+of each: {"images": ["shelf.png", "sink.png"], "views": ["shelf", "sink"], ...}. Who comes there is shown the photo, and
+the names of what lies there ("left cup"), whose attributes are in the photo alone. Questions are `ask ATTRIBUTE` and
+`ask ATTRIBUTE VALUE`, in the words of the record and on values that were seen or heard; the user is a program that
+knows `wanted`, or a model, `user`, who is told which object is meant and answers in its own words.
+With `free=true` the agent may ask a model user anything, and impossible actions cost a turn; else only what is possible
+can be said. `shown=80` first imitates, for 80 steps of 16 rows, a program that knows the record: it asks what singles
+the object out, then fetches it.
 
 An environment of yours stands in the place of records if it has a seat `user` beside the agent's: where the agent
 asks something, it asks that seat, `Ask(seat="user", say=...)`, whom `user` plays; what it says to that seat at
 first is what that user knows, and the judge reads it. It pays for success and subgoals itself, and this row adds
-w_q, c_step and c_over; see `pl.worlds.AskedUser`. "part/earned" is what it paid.
+w_q, c_step and c_over; see `pl.worlds.AskedUser`. "part/earned" is what it paid. Frames of a simulator are
+`Message(role="user", content="\\ufffc...", pictures=(Picture(shape=frame.shape, data=frame.tobytes()),))` in what it
+says, for a model that sees.
 
 Numbers: "success" on held-out rows; "question_ratio", questions a turn; "ars", the mean over episodes of
 100 success / (1 + |K - q_rel| + q_irr), K being the fewest questions that single the object out (released
@@ -99,6 +104,13 @@ CARD = pl.Card(
             ),
             pl.needs.NeededColumn("wanted", "text", ("cup 2", "box 1"), "the name of the object that is meant"),
             pl.needs.NeededColumn("bring_to", "text", ("kitchen door", "kitchen door"), "the place where it is to be put"),
+            pl.needs.NeededColumn(
+                "views",
+                "any",
+                ([],),
+                "the places that the photos in `images` show, in their order, for a vision-language model",
+                otherwise="what lies in a place is told in words",
+            ),
         ),
         models=(
             pl.needs.NeededModel(
@@ -135,14 +147,16 @@ CARD = pl.Card(
     lacks=(
         "That learning from rewards beats imitation is not shown: in the built-in run it is worse, in four settings of one seed.",
         "Habitat 3.0 and ReplicaCAD are not there: places, objects and skills are records, or an environment of yours.",
-        "The agent reads words, not frames; a Perceiver that compresses frames is not there.",
+        "A vision-language model acts on photos of places or on frames of your environment, which was checked with small random "
+        "weights alone; each photo costs its tokens, as the Perceiver that compresses frames is not there. The built-in run is "
+        "of words.",
         "A value head reads the policy's own states; PPO is not distributed over simulators.",
         "Kinds of ambiguity are which attributes a user has to name; preferences about where to put things are not among them.",
         "Where only what is possible can be said, questions list the attributes in which the objects differ, and the places, "
         "so an agent knows these before it has looked; values it knows once it has seen or heard them.",
         "Imitation comes first on records alone: nothing knows what to say in an environment of yours.",
     ),
-    grade="C",
+    grade="B",
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def told_of(task: pl.Task) -> dict[str, str]:
     record = pl.worlds.read_record(task)
     describe = lambda x: ", ".join([x.name, *(f"{k} {v}" for k, v in x.values), f"at {x.place}"])
     return {
-        "task": "\n".join(m.content for m in task.prompt),
+        "task": pl.worlds.room_instruction(task),
         "wanted": describe(record.item(record.target)),
         "others": "; ".join(describe(x) for x in record.items if x.name != record.target),
     }

@@ -23,17 +23,20 @@ Beside that stands what the whole model makes of held-out items:
     answered       whether its greedy answer is y_c but for case and white space, in all and by the column `domain`
     ranked         p(y_c) > p(y_r), which is what dpo learns from and sft does not: no fair comparison of these two
 
-Localisation is ours, a number for the paper's gradient maps; its chance level is the box's share of the picture. DPO
+Localisation is ours, a number for the paper's gradient maps; its chance level is the box's share of the picture. The maps
+of eight held-out pictures, a column for each model, are in RUN/gradients.png, which the study links to. DPO
 is compared with sft, both and random item by item; where it does not beat random, the gain is not the comparison's.
 All rows of a file with the same picture are held out together, and of a split of your own no item is measured whose
 picture training shows. Long replies are hardly ever repeated word for word: `answered` is for short ones. Probes
 are those of the package, a convex problem with one minimum; the ridge is chosen for every model alike among four on
 a fifth of the fitted pictures. At last the recipe: the encoder is put, frozen, on a model that has not seen it
-(`fresh`, else the start with its own projector and language part), first the projector alone learns, then projector and
-language part. What differs between these models comes from the encoders alone.
+(`fresh`, else the start with its own projector and language part), first the projector alone learns (from `caption_data`),
+then projector and language part (from `instruction_data`); without these files both learn from the chosen replies. What
+differs between these models comes from the encoders alone.
 
     palaestra train pivot --model VLM --data pairs.jsonl
     palaestra train pivot --model VLM --data pairs.jsonl arms=sft,both,dpo,frozen,random fresh=OTHER attach=start,dpo
+    palaestra train pivot --model VLM --data pairs.jsonl caption_data=captions.jsonl instruction_data=tuning.jsonl
 
     {"image": "photos/1.png", "prompt": "What is in the bowl?", "chosen": "Three apples.", "rejected": "Two apples.",
      "traits": {"thing": "apple"}, "boxes": {"bowl": [20, 40, 180, 150]}, "about": "bowl"}
@@ -48,6 +51,8 @@ The study is RUN/study.html; each model lies in RUN/ARM/checkpoints and RUN/tune
 `media=swapped` and `question=False` take the pictures, their assignment or the question away in all arms.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import palaestra as pl
@@ -135,11 +140,9 @@ CARD = pl.Card(
         "tells DPO from SFT there.",
         "ImageNet, a segmentation data set and the paper's benchmarks are not here: probes read `traits` and `boxes` "
         "of your own pictures.",
-        "Both stages on the fresh model imitate the chosen replies of the same file: captions for the projector and "
-        "instructions for the tuning cannot be given. Without `fresh` that model is the start, whose language part was made "
-        "with this encoder.",
+        "Without `caption_data` and `instruction_data` both stages on the fresh model imitate the chosen replies of the rows, "
+        "and without `fresh` that model is the start, whose language part was made with this encoder.",
         "Replies are judged by the chosen one alone: long replies that say the same in other words count as wrong.",
-        "A gradient is told as a number; no map of it is drawn.",
         "One run is one seed: intervals are over its items.",
         "Alignment of vision and language representations across model sizes is not measured.",
         "Patches are probed and gradients located only where they are one grid: not for pictures that a processor "
@@ -147,7 +150,7 @@ CARD = pl.Card(
         "The first stages before post-training (captions, instructions) are yours; an encoder without a language "
         "model, such as SigLIP alone, has to be put into a vision-language model first.",
     ),
-    grade="C",
+    grade="B",
 )
 
 
@@ -164,11 +167,14 @@ def build(
     held: int = 128,
     media: str = "kept",
     question: bool = True,
+    caption_data: str = "",
+    instruction_data: str = "",
 ) -> Pivot:
     """`arms` are some of sft, both, dpo, grpo, frozen and random; `attach` names those whose encoder is put on
     `fresh`, a folder or hub id, "" = the start; attach="" leaves it out. Each arm makes `updates` of `prompts` items
     with the rate `lr`, each of the two stages on the fresh model `fresh_updates`. Probes are fitted to `fitted`
-    pictures and measured on `held`.
+    pictures and measured on `held`. On the fresh model the projector learns from `caption_data` and the tuning from
+    `instruction_data`, files as `sft` takes them; "" = the chosen replies of the rows.
     """
     pl.check_bounds("pivot: beta", beta, least=1e-6)
     pl.check_bounds("pivot: fitted", fitted, least=4)
@@ -186,6 +192,7 @@ def build(
         held,
         media,
         question,
+        {"projector": caption_data, "tune": instruction_data},
     )
 
 
@@ -202,6 +209,7 @@ def study(
     held: int,
     media: str = "kept",
     question: bool = True,
+    files: Mapping[str, str] = MappingProxyType({}),
 ) -> Pivot:
     """The program of these settings; see `build`."""
     control: Any = pl.tasks.MediaControl(media, question)  # type: ignore[arg-type]
@@ -223,10 +231,13 @@ def study(
         attach=put,
         fresh=fresh,
         stages={
-            "projector": imitation(rates=PROJECTOR, **common),
-            "tune": imitation(rates=FROZEN, **common),
+            n: pl.vary(pl.recipe("sft"), rates=rates, **common)
+            if files.get(n)
+            else imitation(rates=rates, **common)
+            for n, rates in (("projector", PROJECTOR), ("tune", FROZEN))
         },
         look=Look(fitted=fitted, held=held, control=control),
+        files={n: file for n, file in files.items() if file},
     )
 
 

@@ -16,6 +16,7 @@ RIDGES = (0.001, 0.01, 0.1, 1.0)  # of a probe, chosen for each model alike
 FOLD = 5  # every so many of the fitted pictures choose the ridge
 PATCHES = 16  # of a picture that the segmentation probe is fitted to, at most
 AHEAD = 4096  # held-out items that are looked through for those with new pictures
+DRAWN = 8  # items whose gradient is drawn
 COVERED = 0.25  # of a patch that a box has to cover, else it is background
 BACKGROUND = "background"
 Box = Sequence[float]
@@ -171,7 +172,8 @@ class Look:
     of the chosen less the rejected reply, less the same with the encoder of "start" in place of the
     model's own, in nats; `probe_TRAIT`, whether a linear probe of the mean feature reads each held-out trait;
     `segments`, whether one of single features reads what a patch shows; `local`, the share of the
-    gradient in the box of what is asked for, with `area`, the share of the picture that it is.
+    gradient in the box of what is asked for, with `area`, the share of the picture that it is; `drawn`,
+    of the first DRAWN of these the gradient of each patch, to be drawn.
 
     Args:
         fitted: training pictures that probes are fitted to.
@@ -243,7 +245,7 @@ class Look:
         return metrics
 
     def _maps(self, ctx: pl.Context, model: Any, items: Sequence[SeenItem]) -> dict[str, Any]:
-        local, area = list[float | None](), list[float]()
+        local, area, maps = list[float | None](), list[float](), list[dict[str, Any]]()
         for item in items:
             if not item.target:
                 continue
@@ -257,7 +259,10 @@ class Look:
             shape, some = item.picture.shape, gradient_P.sum() > 0
             local.append(localisation(gradient_P, item.target, shape, grid) if some else None)
             area.append(float(cover(item.target, shape, (1, 1))[0]))
-        return {"local": local, "area": area} if local else {}
+            if len(maps) < DRAWN:
+                shares = [float(g) for g in gradient_P]
+                maps.append({"task": item.task.id, "grid": list(grid), "gradient": shares})
+        return {"local": local, "area": area, "drawn": maps} if local else {}
 
 
 def patch_rows(states: PictureStates, items: Sequence[SeenItem]) -> tuple[np.ndarray, list[str]]:
