@@ -43,8 +43,8 @@ from .partial import (
 from .pool import (
     Everything as Everything,
     Series as Series,
+    draw_in_epochs as draw_in_epochs,
     is_mixed as is_mixed,
-    order_seed as order_seed,
 )
 from .prioritised import (
     Prioritised as Prioritised,

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -25,6 +26,20 @@ def order_seed(ctx: Situation) -> int:
     return ctx.seed if ctx.bench.data_seed is None else ctx.bench.data_seed
 
 
+def draw_in_epochs(
+    ctx: Situation, numbers: Sequence[int], n: int, state: State
+) -> tuple[list[Task], State]:
+    """The next `n` of the training tasks of some numbers, each once an epoch in a fresh order. The
+    entry `cursor` of the state counts those that were drawn before.
+    """
+    at = state.get("cursor", 0)
+    places = [divmod(at + i, len(numbers)) for i in range(n)]
+    seed = order_seed(ctx)
+    order = {e: rng_of((seed, "epoch", e)).permutation(len(numbers)) for e, _ in places}
+    tasks = [ctx.bench.tasks.task("train", numbers[int(order[e][i])]) for e, i in places]
+    return tasks, state | {"cursor": at + n}
+
+
 @stage
 class Shuffled:
     """Every training task once an epoch in a fresh order; an endless source is read in its own
@@ -37,13 +52,7 @@ class Shuffled:
             first = ctx.bench.first_drawn + at
             drawn_tasks = [tasks.task("train", i) for i in range(first, first + n)]
             return drawn_tasks, state | {"cursor": at + n}
-        chosen = [(at + i) // tasks.size for i in range(n)]
-        seed = order_seed(ctx)
-        order = {e: rng_of((seed, "epoch", e)).permutation(tasks.size) for e in set(chosen)}
-        drawn_tasks = [
-            tasks.task("train", int(order[e][(at + i) % tasks.size])) for i, e in enumerate(chosen)
-        ]
-        return drawn_tasks, state | {"cursor": at + n}
+        return draw_in_epochs(ctx, range(tasks.size), n, state)
 
 
 @stage

@@ -273,13 +273,8 @@ class HalfKnown:
     ) -> tuple[list[pl.Task], pl.State]:
         ctx = self.draw.controlled(ctx)
         if "chosen" not in state:
-            state = {**state, "chosen": await self._choose(ctx, key), "cursor": 0}
-        chosen, at = state["chosen"], state["cursor"]
-        places = [divmod(at + i, len(chosen)) for i in range(n)]
-        seed = pl.curriculum.order_seed(ctx)
-        order = {e: pl.rng_of((seed, "epoch", e)).permutation(len(chosen)) for e, _ in places}
-        tasks = [ctx.bench.tasks.task("train", chosen[int(order[e][i])]) for e, i in places]
-        return tasks, {**state, "cursor": at + n}
+            state = {**state, "chosen": await self._choose(ctx, key)}
+        return pl.curriculum.draw_in_epochs(ctx, state["chosen"], n, state)
 
     async def _choose(self, ctx: pl.Context, key: pl.Key) -> list[int]:
         first = pl.curriculum.first_number(ctx)
