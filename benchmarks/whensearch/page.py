@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 PAGE, PICTURE = Path("docs/when-to-search.md"), Path("docs/when-to-search.svg")
 ARMS: list[str] = DECLARED["arms"]
 BASE, UNIT = "outcome", "seeds"
+NO_CELL = "No cell was run yet."  # in place of a table without a number
 NOTHING = "none"  # where no answer was of this kind
 
 
@@ -240,6 +241,9 @@ def picture(results: Mapping[str, Any]) -> str:
 
 
 def made_parts(results: Mapping[str, Any]) -> dict[str, str]:
+    if not any(cells(results, arm) for arm in ARMS):
+        tables = dict.fromkeys(("right", "searches", "calls", "controls"), NO_CELL)
+        return {"conclusions": conclusions(results), **tables, "starts": starts_table(results)}
     return {
         "conclusions": conclusions(results),
         "right": right_table(results),

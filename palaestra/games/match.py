@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import dataclass, field
 from typing import Any
 
+from palaestra.abilities import KnowsSolved
 from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.rollout.play import await_if_needed, frame_of, play
@@ -35,6 +36,7 @@ class Referee:
     paid: dict[str, float] = field(default_factory=dict)
     turns: dict[str, int] = field(default_factory=dict)
     illegal: dict[str, int] = field(default_factory=dict)
+    transcript: list[dict[str, str]] = field(default_factory=list)
     forfeits: str = ""  # the seat whose refused reply ended the game
 
     def __post_init__(self) -> None:
@@ -62,6 +64,8 @@ class Referee:
             }
         for act in acts:
             self.turns[act.ask.seat] += 1
+            shown = act.ask.say[-1].content if act.ask.say else ""
+            self.transcript.append({"seat": act.ask.seat, "shown": shown, "said": act.text})
             if self.watch:
                 self.watch(act.ask.seat, self.names[act.ask.seat], act.text)
         for seat in refused:
@@ -112,6 +116,8 @@ async def play_game(
     key: Key,
     world_key: Key,
     watch: Watch | None = None,
+    *,
+    keep: bool = False,
 ) -> dict[str, Any]:
     """Plays a task to its end.
 
@@ -120,10 +126,12 @@ async def play_game(
         key: of the players' random streams.
         world_key: of the world's.
         watch: is told every reply.
+        keep: whether all that was shown and said is kept.
 
     Returns:
         {"players": by seat, "pay": by seat, "turns": by seat, "illegal": refused replies by seat,
-        "forfeit": the seat that lost by one or "", "status": of the episode}
+        "forfeit": the seat that lost by one or "", "status": of the episode}; with `keep` also "solved",
+        where the world says what that is, and "transcript", with "seat", "shown" and "said" of each reply.
     """
     referee = Referee(bench.world, {s: name for s, (name, _) in seats.items()}, watch)
     cast = {seat: make(referee) for seat, (_, make) in seats.items()}
@@ -136,6 +144,10 @@ async def play_game(
         "forfeit": referee.forfeits,
         "status": episode.status,
     }
+    if keep:
+        solved = bench.world.solved if isinstance(bench.world, KnowsSolved) else None
+        right = None if solved is None else sum(referee.paid.values()) >= solved - 1e-9
+        line |= {"solved": right, "transcript": referee.transcript}
     return line | ({"error": str(episode.facts.get("error"))} if is_error(line) else {})
 
 

@@ -44,8 +44,8 @@ def play(
         settings: those of `evaluate`: max_tokens, seed, device, ...
 
     Returns:
-        {"games": [{"players", "pay", "turns", "illegal", "forfeit", "status"}], "pay": the mean by
-        seat}
+        {"games": [{"players", "pay", "turns", "illegal", "forfeit", "status", "solved", "transcript"}],
+        "pay": the mean by seat}; a transcript has "seat", "shown" and "said" of each reply
 
     Raises:
         UserError: something that can be mended; Fault: infrastructure failed.
@@ -85,6 +85,7 @@ def play_given(
                     (ctx.seed, "play", i),
                     (ctx.seed, "play", "world", i),
                     watch,
+                    keep=True,
                 )
             )
             for i in chosen_tasks(ctx.bench, n)

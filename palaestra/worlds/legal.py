@@ -47,7 +47,9 @@ def legal_replies(world: World, state: Any, ask: Ask) -> tuple[str, ...]:
     lister = instance_of(world.spec) if isinstance(world, UserWorld) else world
     if isinstance(lister, ListsRepliesBySeat):
         return tuple(lister.legal_for(state, ask.seat))
-    return tuple(lister.legal(state)) if isinstance(lister, ListsReplies) else ()
+    if isinstance(lister, ListsReplies) and callable(lister.legal):  # it may be a field
+        return tuple(lister.legal(state))
+    return ()
 
 
 def candidate_replies(world: World, state: Any, ask: Ask) -> tuple[str, ...]:

@@ -8,13 +8,14 @@ from pathlib import Path
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
-from palaestra.recipes.inference.wall_e_2 import build, program
+from palaestra.recipes.inference.wall_e_2 import build, program, recorded
 from palaestra.recipes.inference.wall_e_2.program import (
     WorldRules,
     measure_games,
     nearly_all_failed,
     veto_precision,
 )
+from palaestra.recipes.inference.wall_e_2.recorded import read_transitions
 from palaestra.recipes.inference.wall_e_2.rules import (
     LoggedAction,
     VetoRule,
@@ -29,7 +30,7 @@ from palaestra.recipes.inference.wall_e_2.rules import (
     scene_facts,
     scene_features,
 )
-from palaestra.recipes.inference.wall_e_2.world import ImaginedFirst, PredictedFrame
+from palaestra.recipes.inference.wall_e_2.world import FAILURE, ImaginedFirst, PredictedFrame
 from palaestra.recipes.inference.wall_e_2.written import forecast_by_model, run_written, write_rules
 from palaestra.services.sandbox import run_program
 from palaestra.types import Act, Ask, Episode, Frame, Message, Reward, Task
@@ -487,6 +488,113 @@ def test_a_log_of_ones_own_is_learned_from(tmp_path, monkeypatch):
     Path("log.jsonl").write_text('{"state": "s", "success": true}\n')
     with pytest.raises(UserError, match="row 1: state and action must be texts"):
         read_log("log.jsonl")
+
+
+SWITCHES = '''
+from palaestra.types import Ask, Frame, Message, Task
+
+
+class Switches:
+    """A lamp is lit or dark; "light" works on a dark one and "dim" on a lit one, else nothing happens."""
+
+    seats = ("policy",)
+    solved = 3.0
+
+    def task(self, split, index):
+        return Task(id=f"{split}/{index}", prompt=(), answer=None, meta={"n": index})
+
+    def reset(self, task, key):
+        return self.ask((task.meta["n"] % 2 == 0, 0, 0), "")
+
+    def step(self, state, acts, key):
+        lit, turn, right = state
+        worked = (acts[0].text == "dim") == lit
+        state = (lit != worked, turn + 1, right + worked)
+        if turn == 3:
+            return Frame(state=state, pay={("policy", ""): float(state[2])})
+        return self.ask(state, "" if worked else "nothing happens, ")
+
+    def ask(self, state, before):
+        text = before + ("the lamp is lit" if state[0] else "the lamp is dark")
+        say = (Message(role="tool", content=text),)
+        return Frame(state=state, asks=(Ask(seat="policy", say=say, choices=("light", "dim")),))
+'''
+
+
+def learned_from(given, monkeypatch, **where):
+    """What a run learns from transitions alone, and the log that it read."""
+    logs = []
+    read = program.read_transitions
+    monkeypatch.setattr(program, "read_transitions", lambda *a: logs.append(read(*a)) or logs[-1])
+    run = pl.train(
+        "wall-e-2", out="learned", quiet=True, evaluate=0, max_tokens=8, **where,
+        set={"rounds": 0, "transitions": given, "tasks": 4, "temperature": 2.0},
+    )  # fmt: skip
+    return run.summary, logs[0]
+
+
+def test_rollouts_of_a_run_are_learned_from_in_a_users_world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("switches.py").write_text(SWITCHES)
+    where = {"env": "switches.py:Switches"}
+    pl.train(
+        "grpo", out="run", steps=2, quiet=True, evaluate=0, max_tokens=8, **where,
+        set={"schedule.prompts": 4, "sample.n": 3},
+    )  # fmt: skip
+    summary, log = learned_from("run", monkeypatch, **where)
+    for t in log:
+        assert t.success == ((t.action == "dim") == t.state.endswith("lit")), t
+        assert t.scene["the lamp is"] == t.state.rpartition(" ")[2] and t.action in ("light", "dim")
+    assert {t.success for t in log} == {True, False} and len(log) >= 2 * 12 * 3
+    assert summary["rules"] > 0 and summary["transitions"] == len(log)
+    assert summary["world model"]["failed"] == 0 < summary["alone"]["failed"]
+
+
+@pytest.mark.parametrize("task", ["grid", "grid-4"])
+def test_rollouts_of_a_run_are_learned_from_in_a_world_of_the_package(task, context, tmp_path):
+    """Which actions worked is what the world itself says of each: its fact `executed`."""
+    run = pl.train(
+        "grpo", task=task, out=tmp_path, steps=1, quiet=True, evaluate=0, max_tokens=8,
+        set={"schedule.prompts": 4, "sample.n": 4, "sample.temperature": 1.5},
+    )  # fmt: skip
+    worked = list[bool]()
+    for e in run.episodes().to_pylist():
+        executed = json.loads(e["facts"])["executed"]
+        worked += executed if e["solved"] else executed[:-1]
+    log = read_transitions(context(task), str(tmp_path), FAILURE)
+    assert [t.success for t in log] == worked[: len(log)] and len(log) > 16
+    assert {t.success for t in log} == {True, False}
+
+
+def test_games_that_were_played_are_learned_from(context, tmp_path, capsys):
+    """A person plays at a terminal, where what was asked stands above the record."""
+    made = pl.games.play("grid", seats=["policy"], n=3, temperature=2.0, max_tokens=8)
+    file = tmp_path / "games.json"
+    file.write_text(f"at a1> \n{json.dumps(made)}\n")
+    log = read_transitions(context("grid"), str(file), FAILURE)
+    said = [x for g in made["games"] for x in g["transcript"]]
+    unknown = sum(g["solved"] is not True for g in made["games"])
+    assert len(log) == len(said) - unknown and len(said) == sum(g["turns"]["policy"] for g in made["games"])
+    known = [x for g in made["games"] for x in (g["transcript"] if g["solved"] else g["transcript"][:-1])]
+    assert [(t.state, t.action) for t in log] == [(x["shown"], x["said"]) for x in known]
+    after = [x["shown"] for x in known[1:]]
+    for t, later in zip(log, after, strict=False):
+        if later.startswith("cannot"):
+            assert not t.success
+    with pytest.raises(UserError, match="legal"):  # grid has a field of the name `legal`
+        pl.games.play("grid", seats=["random"], n=1)
+    file.write_text("[]")
+    with pytest.raises(UserError, match="no record of games"):
+        read_transitions(context("grid"), str(file), FAILURE)
+
+
+def test_rollouts_of_another_template_are_refused(context, tmp_path):
+    with pytest.raises(UserError, match="chat template"):
+        recorded.message_of("User: at a1", {"<|user|>"}, {"<|end|>"}, tmp_path)
+    assert (
+        recorded.message_of("a<|user|>b<|tool|>at a1<|end|>", {"<|user|>", "<|tool|>"}, {"<|end|>"}, tmp_path)
+        == "at a1"
+    )
 
 
 def test_what_it_cannot_learn_from_is_refused(tmp_path):

@@ -17,10 +17,11 @@ folder are the rules as Python (`rules.py`) and the knowledge graph (`graph.json
 requires, and what it fails with).
 
     palaestra train wall-e-2 --env FILE.py:CLASS --model DIR [miner=DIR] [predictor=DIR]
-    palaestra train wall-e-2 --env FILE.py:CLASS --model DIR transitions=log.jsonl rounds=0
+    palaestra train wall-e-2 --env FILE.py:CLASS --model DIR transitions=log.jsonl|RUN|games.json rounds=0
 
-A row of `log.jsonl` is {"state": ..., "action": ..., "success": true, "scene": {...}}. Rules that a
-model writes run in the sandbox alone.
+A row of `log.jsonl` is {"state": ..., "action": ..., "success": true, "scene": {...}}. RUN is the folder
+of any run in a world of several turns, and `games.json` what `palaestra play --json` printed; whether an
+action worked is read off what the world said next. Rules that a model writes run in the sandbox alone.
 
 Deviations: rules are induced from features of the shown text, where the paper asks a language model
 alone. The look-ahead is one action deep.
@@ -80,6 +81,8 @@ CARD = pl.Card(
         "miner can write.",
         "Of an action induced rules read the first word alone: 'take X works only where X is' or 'go X fails "
         "at X' is not learned, unless a miner writes it.",
+        "Of rollouts and records of games only what was shown is known: an action that changed what is not shown "
+        "counts as failed, and the last action of a game is logged only if the game was solved.",
         "Failed tasks are not tried again with reflections on them.",
         "Where the agent has tools, vetoed actions are not tried on a fork, so nobody knows whether they would "
         "have failed and `avoided` is 0; compare failing actions with and without the world model.",

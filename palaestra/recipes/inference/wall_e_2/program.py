@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
+from palaestra.recipes.inference.wall_e_2.recorded import read_transitions
 from palaestra.recipes.inference.wall_e_2.rules import (
     LoggedAction,
     PrunedRules,
@@ -17,7 +18,6 @@ from palaestra.recipes.inference.wall_e_2.rules import (
     induce_rules,
     knowledge_graph,
     prune_rules,
-    read_log,
     rules_as_code,
     scene_features,
 )
@@ -94,7 +94,8 @@ class AlignWorldModel:
         rounds: of playing and learning; 0 = only `transitions` are learned from.
         games: training tasks of a round.
         tasks: held-out tasks.
-        transitions: a file of logged transitions; "" = none.
+        transitions: logged transitions: a file of rows, the folder of a run whose rollouts were kept, or the
+            record of `palaestra play --json`; "" = none.
         learn: whether rules are learned.
         prune: whether rules that veto a success are dropped, and the others chosen by coverage.
         tries: imagined actions in a row at most.
@@ -149,7 +150,7 @@ class AlignWorldModel:
     # ---- rounds
 
     async def _rounds(self, ctx: pl.Context) -> dict[str, Any]:
-        log = read_log(self.transitions) if self.transitions else []
+        log = read_transitions(ctx, self.transitions, self.failure) if self.transitions else []
         known, candidates, replies = WorldRules(), WorldRules(), Counter[str]()
         if log:
             known, candidates = await self._learn(ctx, log, candidates, 0)

@@ -114,6 +114,17 @@ def scene_features(state: str, scene: dict[str, str]) -> set[str]:
     return features | {f"{a} = {b}" for a in names for b in names if a < b and known[a] == known[b]}
 
 
+def failure_pieces(text: str, before: str, blamed: Sequence[str], failure: str) -> tuple[str, ...]:
+    """The pieces of a text that match `failure` and did not stand in the text before; also those by which
+    the action before failed (`blamed`), where but for numbers all pieces are the same ("Nothing happens. Turn
+    3").
+    """
+    after, old = scene_pieces(text), scene_pieces(before)
+    same = {re.sub(r"\d+", "", p) for p in after} == {re.sub(r"\d+", "", p) for p in old}
+    known = set(old) - set(blamed if same else ())
+    return tuple(p for p in after if p not in known and re.search(failure, p, re.IGNORECASE))
+
+
 def induce_rules(batch: Sequence[LoggedAction], least: int = 2) -> list[VetoRule]:
     """The rules that veto no success of a batch and at least `least` of its unexpected failures: of one
     condition each, and for failures that these leave, of two features that are present. What an action

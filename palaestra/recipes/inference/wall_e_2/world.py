@@ -4,7 +4,6 @@ the agent is told why and acts anew.
 
 import copy
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -12,9 +11,9 @@ from typing import Any, TypeAlias
 import palaestra as pl
 from palaestra.recipes.inference.wall_e_2.rules import (
     LoggedAction,
+    failure_pieces,
     said_action,
     scene_facts,
-    scene_pieces,
 )
 
 FAILURE = (
@@ -176,14 +175,9 @@ class ImaginedFirst:
         return text != state.text
 
     def _blamed(self, state: Imagination, frame: pl.Frame) -> tuple[str, ...]:
-        """The pieces of a frame's text that match `failure` and are new; also those by which the action
-        before failed, where but for numbers all pieces are the same ("Nothing happens. Turn 3").
-        """
-        now = scene_pieces(_text(frame.asks[0].say)) if frame.asks else []
-        before = scene_pieces(state.text)
-        same = {re.sub(r"\d+", "", p) for p in now} == {re.sub(r"\d+", "", p) for p in before}
-        known = set(before) - set(state.blamed if same else ())
-        return tuple(p for p in now if p not in known and re.search(self.failure, p, re.IGNORECASE))
+        """The pieces of a frame's text by which the action that led to it failed."""
+        text = _text(frame.asks[0].say) if frame.asks else ""
+        return failure_pieces(text, state.text, state.blamed, self.failure)
 
     async def _fork(self, state: Imagination, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
         """What an action would lead to, on a copy of the state."""
