@@ -181,8 +181,8 @@ def state_goal(sim: Simulator, goal: str) -> Simulator:
     if not goal.strip():
         return sim
     if isinstance(sim, DescribedGoal):
-        said = sim.description.model_copy(update={"goal": goal})
-        return describe(sim.inner, said, "--goal")
+        description = sim.description.model_copy(update={"goal": goal})
+        return describe(sim.inner, description, "--goal")
     return describe(sim, SimulatorDescription(simulator="", goal=goal), "--goal")
 
 

@@ -217,7 +217,8 @@ def test_a_region_around_the_start_is_said_and_one_of_everything_refused(context
     reply = {"subgoals": [{"name": "home", "x": 1, "y": 1, "radius": 2}, {"name": "end", "x": 5, "y": 1, "radius": 1}]}
     made = program(tasks=(MAZE,), asked=pl.Scripted(lambda request: reply))
     assert len(asyncio.run(made.ask(ctx, 0, words_of()))) == 2
-    assert len(said) == 1 and "games begin in 'home'" in said[0] and "end" not in said[0]
+    assert len(said) == 2 and said[0] == "task 1: asks for subgoals"
+    assert "games begin in 'home'" in said[1] and "end" not in said[1]
     with pytest.raises(ValueError, match="less than or equal to 3"):  # x is 6 wide
         words_of().form(3).model_validate({"subgoals": [{"name": "all", "x": 3, "y": 1, "radius": 3.5}]})
 
