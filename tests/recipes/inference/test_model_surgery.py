@@ -16,6 +16,7 @@ from palaestra.recipes.inference import model_surgery as surgery
 from palaestra.recipes.inference.model_surgery import edit
 from palaestra.recipes.inference.model_surgery.texts import FromFiles, Habit, check_sides
 from torch import nn
+from transformers import Glm4Config, Glm4ForCausalLM, Phi3Config, Phi3ForCausalLM
 
 V = torch.tensor([1.0, 0.0])
 GATES = {"a": torch.tensor([[-1.0, 0.2], [0.5, 0.5]]), "b": torch.tensor([[-0.2, 1.0]])}
@@ -45,6 +46,20 @@ def test_an_edit_by_hand():
     add_to_rows(layer, rows, V * size, 0.5)
     assert layer(torch.tensor([2.0, 0.0]))[0].item() == pytest.approx(-2 + 1.04**0.5, abs=1e-6)
     assert layer(torch.tensor([0.0, 2.0]))[0].item() == pytest.approx(0.4, abs=1e-6), "a neutral state stays"
+
+
+@pytest.mark.parametrize(("config", "model"), [(Phi3Config, Phi3ForCausalLM), (Glm4Config, Glm4ForCausalLM)])
+def test_gates_in_one_matrix_with_what_they_gate(config, model):
+    """A gate of -30 shuts silu, so the MLP is silent where all rows that are chosen from are; the lower half is not."""
+    small = {"hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 1, "vocab_size": 16, "pad_token_id": 0}
+    module = model(config(**small, num_attention_heads=2, num_key_value_heads=2, head_dim=4))
+    gates = edit.gate_rows(module.model)
+    assert [w.shape for w in gates.values()] == [(6, 8)]
+    rows = edit.choose_rows(gates, torch.ones(8), 6)
+    x, (mlp,) = torch.ones(1, 1, 8), [layer.mlp for layer in module.model.layers]
+    assert mlp(x).abs().max() > 0
+    add_to_rows(module.model, rows, torch.ones(8), -30.0)
+    assert mlp(x).abs().max() == 0
 
 
 def test_the_direction_points_to_unwanted_texts():

@@ -84,10 +84,11 @@ CARD = pl.Card(
         "Detoxification and resistance to jailbreaking were not run: the built-in problem is a made-up "
         "word.",
         "On the built-in model no strength takes the word out at little cost: where fewer answers have "
-        "it, fewer are right, so its report keeps strength 0.",
+        "it, fewer are right, so its report keeps strength 0. Fewer rows that are moved further cost less: in one run 1.5% of "
+        "the rows at strength 16 left 3% of 36% of the answers with the word, and 81% of 98% right.",
         "The guard against taking refusals out knows a few English beginnings only.",
         "Common sense, question answering and mathematics are measured by one exam of yours.",
-        "Architectures without gate projections are refused.",
+        "Architectures without gate projections are refused, and mixtures of experts whose gates lie in one tensor.",
     ),
     grade="C",
 )

@@ -18,6 +18,7 @@ Select = Literal["opposed", "aligned", "random"]
 Rows = dict[str, list[int]]  # of weights, by name
 Pair = tuple[Sequence[int], Sequence[int]]
 GATE = "gate_proj.weight"
+BOTH = "gate_up_proj.weight"  # gates above the rows that they open or shut, as in Phi 3 and GLM
 READ = 100  # tokens of a text that the probe reads, as in the released code
 HELD = 5  # every so many texts are held out
 REPORT = "report.json"
@@ -36,11 +37,18 @@ def behaviour_direction(probe: pl.models.Probe) -> np.ndarray:
 
 
 def gate_rows(module: nn.Module) -> dict[str, Tensor]:
-    """The weights of all gate projections, [rows, D]. Raises UserError where there are none."""
-    gates = {n: w for n, w in pl.models.weights_of(module).items() if n.endswith(GATE)}
+    """The weights of all gate projections, [rows, D]; of one matrix for gates and what they gate, the
+    upper half, so that numbers of rows are those of the whole. Raises UserError where there are none.
+    """
+    weights = pl.models.weights_of(module)
+    gates = {
+        n: w[: len(w) // 2] if n.endswith(BOTH) else w
+        for n, w in weights.items()
+        if n.endswith((GATE, BOTH))
+    }
     if not gates:
         raise pl.UserError(
-            f"no weight of the model ends with {GATE!r}: rows of gated MLPs alone are edited; take "
+            f"no weight of the model ends with {GATE!r} or {BOTH!r}: rows of gated MLPs alone are edited; take "
             "a model such as Llama, Qwen or Mistral"
         )
     return gates

@@ -145,7 +145,7 @@ CARD = pl.Card(
         "The default run is of a text model with small eyes and ears, which are trained from nothing and hear one second.",
         "The data of the paper, and how its contexts were written, are not there.",
     ),
-    grade="C",
+    grade="B",
 )
 FORM = (
     "First write what you see and hear in <context></context>, then reason in <think></think>, then write the answer "

@@ -119,12 +119,12 @@ CARD = pl.Card(
     use="It helps to make small pictures that a program can test, and to see what a reward costs by the order of tokens; "
     "look at the second program's number and at the sampled pictures before trusting a gain.",
     lacks=(
+        "The diffusion encoder and decoder are not here, nor the schedule of tokens over their time (192, 184, 72, 48 and "
+        "16 tokens in five stages), nor the renderer of one step: nested tokens stand for theirs.",
         "On the built-in pictures the gain of the reward is one for blobs: the second program sees a loss, whatever the order of "
         "tokens and most for spatial ones, after a prior of 80 updates; whether `strict=true` gains is not measured.",
         "`kl_behaviour` shows that a batch is learned from several times, whatever the order of tokens; what speaks for the "
         "order is the gain a nat of nested less shuffled, in the report.",
-        "The diffusion encoder and decoder are not here, nor the schedule of tokens over their time (192, 184, 72, 48 and "
-        "16 tokens in five stages), nor the renderer of one step: nested tokens stand for theirs.",
         "Pictures have a few cells a side; comprehension of pictures by the same tokens is not trained.",
         "Rewards by a vision-language model that is asked questions are not here; the program knows colours, numbers and "
         "sides.",
