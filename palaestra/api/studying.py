@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from palaestra import catalogue
+from palaestra import catalogue, values
 from palaestra.api.training import check_files, stored_run, work
 from palaestra.errors import UserError
 from palaestra.run.setup import given_arguments, settings_for
@@ -131,7 +131,7 @@ def check_up(settings: Settings, out: Path, *, talk: bool = True) -> dict[str, P
     for name in wanted:
         own = {k: x for k, x in settings.set.items() if k in takes[name]}
         folders[name] = make_study(replace(settings, recipe=name, set=own), out / name, talk=talk)
-    if settings.set.get("probes", True):
+    if values.parse(settings.set.get("probes", True), bool, "probes"):
         folders[PROBES] = make_study(probing(settings, out, takes[PROBES]), out / PROBES, talk=talk)
     write_study(
         out, summarise({n: read_report(f) for n, f in folders.items()}, settings, out, folders)
