@@ -17,7 +17,8 @@ def results_with(late_calls, seeds=SEEDS, never=0.2):
     steps, late = study.DECLARED["steps"], study.DECLARED["late"]
     cells = {
         f"{arm}/{condition}/{seed}": {
-            "calls": [0.5] * (steps - late) + [late_calls.get((arm, condition), 0.5) + 0.01 * PLACES.get(seed, 0)] * late,
+            "calls": [0.5] * (steps - late)
+            + [late_calls.get((arm, condition), 0.5) + 0.01 * PLACES.get(seed, 0)] * late,
             "right": [0.5] * steps,
             "greedy": 0.6,
         }
@@ -27,7 +28,9 @@ def results_with(late_calls, seeds=SEEDS, never=0.2):
     }
     world = {"sampled": never, "greedy": 0.5}
     starts = {
-        f"{form}/{seed}": {w: {**world, "sampled": never + 0.001 * PLACES.get(seed, 0)} for w in ("never", "intact", "broken")}
+        f"{form}/{seed}": {
+            w: {**world, "sampled": never + 0.001 * PLACES.get(seed, 0)} for w in ("never", "intact", "broken")
+        }
         for form in page.FORMS
         for seed in seeds
     }
