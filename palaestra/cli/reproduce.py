@@ -222,8 +222,7 @@ def describe_canaries(report: canaries.Report) -> str:
     """What became of canaries, for people."""
     lines = [f"{name}: {m.what}" for name, m in report.moved.items() if not m.undecided]
     lines += [
-        f"{name}: {m.what}; but a draw lies within rounding of another token, so a processor of "
-        "another kind may do this"
+        f"{name}: {m.what}; but rounding may do this, on a processor of another kind"
         for name, m in report.moved.items()
         if m.undecided
     ]

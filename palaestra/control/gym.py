@@ -156,14 +156,14 @@ class GymSimulator(GymCopies):
 def begin(env: Any, seed: int) -> Any:
     """The first observation. Raises UserError for an environment of the form before Gymnasium."""
     try:
-        told = env.reset(seed=seed)
+        start = env.reset(seed=seed)
     except TypeError as error:
         if "'seed'" not in str(error):
             raise
         raise UserError(OLD_FORM) from None
-    if not (isinstance(told, tuple) and len(told) == 2):
+    if not (isinstance(start, tuple) and len(start) == 2):
         raise UserError(OLD_FORM)
-    return told[0]
+    return start[0]
 
 
 def registered(gymnasium: Any, env: str) -> tuple[str, int]:

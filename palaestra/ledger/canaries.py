@@ -9,7 +9,8 @@ Some arms magnify rounding: an update that divides by a gradient near 0, a targe
 difference of nearly equal numbers. Of a canary that moved the same steps are run again from weights
 with noise as small as rounding (`spread`); a number that this moves as far has not moved. Where a
 draw lies within rounding of another token, other tokens are excused only if such noise draws those
-that are recorded (`is_rounding`).
+that are recorded (`is_rounding`). Another processor decides what an update does whose gradient is
+rounding, and little by little where a run of a classical learner goes that is `LONG`.
 
 A part that acts after some steps names the field that says when (`schedule.HasClock`): a canary sets
 it so that the part acts at its second step. What two small steps cannot see all the same (late replay,
@@ -38,11 +39,7 @@ from palaestra.context import Runnable
 from palaestra.engines.sampling import observers
 from palaestra.errors import Fault
 from palaestra.ledger import digests
-from palaestra.ledger.canary_numbers import (
-    STEPS,
-    numeric,
-    read_run,
-)
+from palaestra.ledger.canary_numbers import STEPS, numeric, observing_updates, read_run
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import canaries as folder_of_canaries
 from palaestra.ledger.results import settings as settings_of
@@ -79,7 +76,12 @@ NEAR = tuple((seed, NOISE if seed % 2 else 10 * NOISE) for seed in range(11, 19)
 MAGNIFIED = 3.0  # times the farthest that noise moved a number, within which it has not moved
 DROWNED = 0.1  # of a number: one that noise moves so far says nothing
 BOUNDARY = 1e-5  # of probability: a draw nearer to a token's edge may fall on either side
-ROUNDED = 1e-4  # of a gradient's norm: one below it is rounding, of which Adam makes whole steps
+ROUNDED = 1e-3  # of a gradient's norm: one below it is rounding, of which Adam makes whole steps
+LONG = 40  # updates, beyond which rounding of nets and simulators is magnified from one to the next
+DRIFT, GAME = (
+    0.1 / MAGNIFIED,
+    0.01 / MAGNIFIED,
+)  # of a number, and of any, that it then moves at most
 
 
 @value_class
@@ -93,6 +95,9 @@ class Canary:
         numbers: by name, such as "rl/step 2/loss".
         nearest: the smallest distance of a draw to the edge of its token, in probability.
         ended: the fault that ended the run, as where so few answers leave a gate without a batch.
+        rounding: whether an update had a gradient that is rounding, see `ROUNDED`: what it changes
+            depends on the processor.
+        updates: steps that optimisers made.
     """
 
     configuration: str
@@ -101,6 +106,8 @@ class Canary:
     numbers: Mapping[str, float] = field(default_factory=dict)
     nearest: float = 1.0
     ended: str = ""
+    rounding: bool = False
+    updates: int = 0
 
 
 @value_class
@@ -108,8 +115,8 @@ class Movement:
     """How the canary of an arm differs from the recorded one.
 
     Args:
-        undecided: other tokens were drawn, and a draw lies so near to a boundary that another
-            processor may draw another one.
+        undecided: another processor may do this: other tokens were drawn, and a draw lies near to a
+            boundary; or a gradient is rounding; or a long run moved by little.
     """
 
     what: str
@@ -146,7 +153,8 @@ def watch(
     Args:
         size: problems a step and answers a problem.
         out: where its run folder stays; None = nowhere.
-        noise: seed of `perturb` on the policy; 0 = none.
+        noise: seed of `perturb` on the policy's first weights and on the gradients of all updates,
+            those of nets that are no language model included; 0 = none.
         scale: of that noise.
     """
     if out is None:
@@ -154,7 +162,7 @@ def watch(
             return watch(case, size, Path(place) / "run", noise, scale)
     small, settings = made_small(case, size)
     metrics, ended = {}, ""
-    with observing() as nearest:
+    with observing() as nearest, observing_updates(noise, scale) as norms:
         ctx = setup.context(settings, out=out, talk=False)
         ctx.plan = Plan(evaluate=settings.evaluate, budget=case.budget)
         if noise:
@@ -174,6 +182,8 @@ def watch(
         numbers={n: float(f"{x:.5g}") for n, x in sorted(numbers.items())},
         nearest=float(f"{nearest[0]:.2g}"),
         ended=ended,
+        rounding=any(0.0 < x < ROUNDED for x in norms),
+        updates=len(norms),
     )
 
 
@@ -192,20 +202,10 @@ def configuration_of(case: CanaryCase, size: Sequence[int]) -> str:
 
 @torch.no_grad()
 def perturb(module: torch.nn.Module, seed: int, scale: float = NOISE) -> None:
-    """Multiplies every weight by 1 + `scale` times a normal draw, and every number of a gradient that
-    is rounding, see `ROUNDED`, by such a draw: what is rounded there depends on the processor.
-    """
+    """Multiplies every weight by 1 + `scale` times a normal draw."""
     generator = torch.Generator().manual_seed(seed)
     for p in module.parameters():
         p *= 1 + scale * torch.randn(p.shape, generator=generator)
-
-    def shake(p: torch.Tensor) -> None:
-        if p.grad is not None and p.grad.norm() < ROUNDED:
-            p.grad *= torch.randn(p.shape, generator=generator)
-
-    for p in module.parameters():
-        if p.requires_grad:
-            p.register_post_accumulate_grad_hook(shake)
 
 
 def spread(case: CanaryCase, today: Canary) -> dict[str, float]:
@@ -229,14 +229,19 @@ def judge(case: CanaryCase, recorded: Canary, today: Canary) -> Movement | None:
     moved = compare(recorded, today)
     if moved and moved.undecided:
         return replace(moved, undecided=is_rounding(case, recorded))
-    if moved is None or recorded.ids != today.ids:
+    if moved is None or recorded.ids != today.ids or recorded.ended != today.ended:
         return moved
+    if today.rounding:
+        return replace(moved, undecided=True)
     noise = spread(case, today)
     moved = compare(recorded, today, noise)
     first, first_today = first_update(recorded), first_update(today)
     magnified = not all(alike(x, x + noise.get(n, 0.0)) for n, x in first_today.numbers.items())
     if moved and magnified and compare(first, first_today, noise) is None:
         return replace(moved, undecided=True)
+    if moved and today.updates > LONG:
+        far = {n: max(noise.get(n, 0.0), abs(x) * DRIFT, GAME) for n, x in recorded.numbers.items()}
+        return replace(moved, undecided=compare(recorded, today, far) is None)
     return moved
 
 
@@ -438,9 +443,11 @@ def record(case: CanaryCase) -> Canary:
 
 
 def learns(canary: Canary) -> bool:
-    """Whether its run is whole, and its first update had a gradient or nothing was to update."""
+    """Whether its run is whole, its first step had a gradient or nothing was to update, and no
+    gradient was rounding.
+    """
     norms = [x for n, x in canary.numbers.items() if n.endswith("grad_norm") and "step 1/" in n]
-    return not canary.ended and all(x > ROUNDED for x in norms)
+    return not canary.ended and not canary.rounding and all(x > ROUNDED for x in norms)
 
 
 def path_of(name: str) -> Path:

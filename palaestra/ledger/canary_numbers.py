@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from palaestra.store.checkpoint import STATE
 from palaestra.store.columns import read_episodes
@@ -86,3 +89,27 @@ def is_measured(name: str) -> bool:
     """Whether a number is one that two equal runs share and that others do not imply."""
     last = name.rpartition(".")[2]
     return last not in LEFT_OUT and not any(clock in name for clock in CLOCKS)
+
+
+@contextmanager
+def observing_updates(noise: int, scale: float) -> Generator[list[float]]:
+    """The norm of the gradient of each step that an optimiser makes meanwhile.
+
+    Args:
+        noise: seed of what their gradients are multiplied by, 1 + `scale` times a normal draw;
+            0 = they stay as they are.
+    """
+    norms, generator = list[float](), torch.Generator().manual_seed(noise)
+
+    def observe(optimiser: torch.optim.Optimizer, *_: object) -> None:
+        every = [p.grad for group in optimiser.param_groups for p in group["params"]]
+        grads = [g for g in every if g is not None]
+        norms.append(float(torch.nn.utils.get_total_norm(grads)))
+        for g in grads if noise else ():
+            g *= 1 + scale * torch.randn(g.shape, generator=generator)
+
+    handle = register_optimizer_step_pre_hook(observe)
+    try:
+        yield norms
+    finally:
+        handle.remove()

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
@@ -414,7 +414,10 @@ def log_of(state: SearchState, search: str, opening: str = "") -> dict[str, Any]
     return log_facts(log, seconds, filter(None, (search, opening)), used)
 
 
-def hear(state: Any, text: str) -> Any:
+StateT = TypeVar("StateT", bound=SearchState)
+
+
+def hear(state: StateT, text: str) -> StateT:
     """The state after a message of the policy, for which results it uses."""
     asked = () if state.outcomes else tuple(m.shown for m in state.task.prompt)
     return replace(state, uptake=state.uptake.heard(*asked).said(text))

@@ -77,6 +77,7 @@ def test_other_numbers_from_the_same_tokens_are_decided():
 def test_a_gradient_that_is_rounding_is_none(norm, is_learning):
     assert canaries.learns(with_numbers(grad_norm=norm)) is is_learning
     assert not canaries.learns(replace(with_numbers(grad_norm=norm), ended="starved"))
+    assert not canaries.learns(replace(with_numbers(grad_norm=norm), rounding=True))
 
 
 def test_how_far_the_weights_went(tmp_path):
@@ -221,6 +222,43 @@ def test_a_second_step_behind_a_magnified_update_is_not_decided(monkeypatch, noi
     assert canaries.judge(None, recorded, today).undecided is undecided
     far = replace(today, numbers={"step 1/loss": 0.6, "step 2/loss": 2.0})
     assert canaries.judge(None, recorded, far).undecided is False  # the first update itself moved
+
+
+@pytest.mark.parametrize(
+    ("today", "undecided"),
+    [
+        ({"rounding": True, "loss": 7.0}, True),  # Adam makes whole steps of a gradient that is rounding
+        ({"rounding": False, "loss": 7.0}, False),
+        ({"updates": 41, "loss": 0.54}, True),  # a long run that moved by less than a tenth
+        ({"updates": 40, "loss": 0.54}, False),
+        ({"updates": 41, "loss": 0.56}, False),
+    ],
+)
+def test_another_processor_decides_what_rounding_does(monkeypatch, today, undecided):
+    recorded = replace(RECORDED, numbers={"step 2/loss": 0.5})
+    made = {k: v for k, v in today.items() if k != "loss"}
+    monkeypatch.setattr(canaries, "spread", lambda case, canary: {})
+    seen = replace(recorded, numbers={"step 2/loss": today["loss"]}, **made)
+    assert canaries.judge(None, recorded, seen).undecided is undecided
+    ended = replace(seen, ended="starved")
+    assert not canaries.judge(None, recorded, ended).undecided
+
+
+def test_updates_are_seen_and_shaken():
+    """The gradient of 3 w is 3; noise multiplies it by 1 + 0.1 of a normal draw."""
+    w = torch.nn.Parameter(torch.ones(1))
+    optimiser = torch.optim.SGD([w], lr=1.0)
+
+    def update(noise):
+        optimiser.zero_grad()
+        with canary_numbers.observing_updates(noise, 0.1) as norms:
+            (3 * w).sum().backward()
+            optimiser.step()
+        return norms, float(w.grad)
+
+    assert update(0) == ([3.0], 3.0)
+    norms, shaken = update(1)
+    assert norms == [3.0] and shaken == update(1)[1] != 3.0 and abs(shaken - 3) < 1.5
 
 
 @pytest.mark.parametrize(("drawn", "undecided"), [("a", True), ("c", False)])

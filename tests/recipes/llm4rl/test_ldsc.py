@@ -279,7 +279,7 @@ def test_a_reply_that_never_fits_leaves_a_task_without_subgoals_and_a_dead_endpo
     said, ctx = [], context()
     ctx.say = said.append
     made = program(tasks=(MAZE,), asked=pl.Scripted(lambda request: "no idea"))
-    assert asyncio.run(made.ask(ctx, 0, words_of())) == [] and "no reply fits" in said[0]
+    assert asyncio.run(made.ask(ctx, 0, words_of())) == [] and "no reply fits" in said[-1]
 
     def down(request):
         raise pl.Fault("chat-500", "down")

@@ -56,14 +56,14 @@ def logged_actions(turns: Sequence[Turn], solved: bool, failure: str) -> Iterato
         solved: whether the game ended as solved, which the last action then worked in.
     """
     scene, blamed = dict[str, str](), ()
-    for i, (state, said) in enumerate(turns):
+    for i, (state, reply) in enumerate(turns):
         scene = {**scene, **scene_facts(state)}
         after = turns[i + 1][0] if i + 1 < len(turns) else None
         failed = failure_pieces(after or "", state, blamed, failure)
         worked = (True if solved else None) if after is None else not failed and after != state
-        if worked is not None and said_action(said):
+        if worked is not None and said_action(reply):
             yield LoggedAction(
-                state=state, action=said_action(said), success=worked, scene=dict(scene)
+                state=state, action=said_action(reply), success=worked, scene=dict(scene)
             )
         blamed = failed
 
@@ -80,7 +80,7 @@ def games_of_run(ctx: pl.Context, folder: Path) -> Iterator[tuple[list[Turn], bo
                 for row in episode["rows"] or ():
                     parts = split_by_author(row, ctx.model("policy").eos)
                     turns = [
-                        (message_of(heard, heads, tails, folder), said) for heard, said in parts
+                        (message_of(heard, heads, tails, folder), reply) for heard, reply in parts
                     ]
                     yield turns, episode["solved"] is True
 
@@ -104,11 +104,11 @@ def split_by_author(row: Mapping[str, Any], eos: Sequence[int] | frozenset[int])
     """What a recorded context heard and said, in turn; tokens that end a text are left out of what was said."""
     tokens = list(zip(row["ids"], row["tokens"], row["logp"], strict=True))
     heard = ""
-    for said, part in groupby(tokens, lambda t: t[2] is not None):
-        text = "".join(token for i, token, _ in part if not (said and i in eos))
-        if said:
+    for spoken, part in groupby(tokens, lambda t: t[2] is not None):
+        text = "".join(token for i, token, _ in part if not (spoken and i in eos))
+        if spoken:
             yield heard, text
-        heard = "" if said else text
+        heard = "" if spoken else text
     if heard:
         yield heard, ""
 
