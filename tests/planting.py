@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "cells", "runs", "node_modules")
 # By case: null, a list of how its canary moved and whether that is undecided, or why nothing is compared. Noise is looked
-# at (`judge`) only where a draw lies near another token, as it takes three runs more; the same arms hold without a fault.
+# at (`judge`) only where a draw lies near another token, and of cases that are to hold, as it takes three runs more.
 WATCH = """
 import json, sys
 from palaestra.ledger import canaries, watchers
@@ -33,12 +33,13 @@ def outcome(method, _, arm):
     if today.configuration != recorded.configuration:
         return "another configuration"
     moved = canaries.compare(recorded, today)
-    if moved and moved.undecided:
+    if moved and (moved.undecided or f"{method}: {arm}" in holds or method in holds):
         moved = canaries.judge(case, recorded, today)
     return moved and [moved.what, moved.undecided]
 
 watchers.torch.set_num_threads(1)
-print(json.dumps({case: outcome(*case.partition(": ")) for case in json.loads(sys.argv[1])}))
+moves, holds = json.loads(sys.argv[1])
+print(json.dumps({case: outcome(*case.partition(": ")) for case in (*moves, *holds)}))
 """
 
 
@@ -101,9 +102,11 @@ class Copy:
             check=False,
         )
 
-    def watch(self, cases):
-        """How the canaries of some cases move here: {case: None, [what, undecided] or text}."""
-        child = self.python("-c", WATCH, json.dumps(list(cases)))
+    def watch(self, moves=(), holds=()):
+        """How the canaries of some cases move here: {case: None, [what, undecided] or text}. What processors of another
+        kind do is no movement of those that are to hold.
+        """
+        child = self.python("-c", WATCH, json.dumps([list(moves), list(holds)]))
         if child.returncode:
             raise RuntimeError(child.stderr[-2000:])
         return json.loads(child.stdout.splitlines()[-1])
