@@ -27,19 +27,20 @@ WATCH = """
 import json, sys
 from palaestra.ledger import canaries, watchers
 
-def outcome(method, _, arm):
+def outcome(name):
+    method, _, arm = name.partition(": ")
     case, recorded = canaries.cases_of(method)[arm], canaries.read(method)[arm]
     today = canaries.watch(case, recorded.size)
     if today.configuration != recorded.configuration:
         return "another configuration"
     moved = canaries.compare(recorded, today)
-    if moved and (moved.undecided or f"{method}: {arm}" in holds or method in holds):
+    if moved and (moved.undecided or name in holds):
         moved = canaries.judge(case, recorded, today)
     return moved and [moved.what, moved.undecided]
 
 watchers.torch.set_num_threads(1)
 moves, holds = json.loads(sys.argv[1])
-print(json.dumps({case: outcome(*case.partition(": ")) for case in (*moves, *holds)}))
+print(json.dumps({name: outcome(name) for name in (*moves, *holds)}))
 """
 
 
@@ -123,7 +124,7 @@ class Copy:
 def seen_by(copy, fault):
     """What sees a planted fault: movements by case, or how the test fails."""
     with copy.planted(fault):
-        return copy.fails(fault.sees) if fault.sees else copy.watch([*fault.moves, *fault.holds])
+        return copy.fails(fault.sees) if fault.sees else copy.watch(fault.moves, fault.holds)
 
 
 def main(table, part=""):
