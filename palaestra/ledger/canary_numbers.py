@@ -106,7 +106,9 @@ def observing_updates(noise: int, scale: float) -> Generator[list[float]]:
         grads = [g for g in every if g is not None]
         norms.append(float(torch.nn.utils.get_total_norm(grads)))
         for g in grads if noise else ():
-            shaken = g + scale * g.square().mean().sqrt() * torch.randn(g.shape, generator=generator)
+            shaken = g + scale * g.square().mean().sqrt() * torch.randn(
+                g.shape, generator=generator
+            )
             g.copy_(torch.where(g == 0, g, shaken))
 
     handle = register_optimizer_step_pre_hook(observe)

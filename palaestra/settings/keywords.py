@@ -46,8 +46,6 @@ class RunKeywords(TypedDict, total=False):
     reward: RewardLike
     reward_timeout: int
     env: File
-    goal: str
-    llm: str
     docs: File
     graph: File
     tools: ToolsLike
@@ -100,6 +98,8 @@ class TrainKeywords(RunKeywords, total=False):
     model: File
     seed: int
     data_seed: int | None
+    goal: str
+    llm: str
     optim: str
     tis: float
     cluster: str

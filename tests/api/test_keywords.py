@@ -94,7 +94,7 @@ def test_functions_say_which_keywords_they_take(call, keywords):
             lambda: pl.evaluate("tiny", rollouts="none"),
             "unknown setting 'rollouts'",
         ),
-        (lambda: pl.compare("grpo", "rloo", seed=3), r"unknown setting 'seed'; did you mean seeds\?"),
+        (lambda: pl.compare("grpo", "rloo", seed=3), r"unknown setting 'seed'; did you mean seeds or data_seed\?"),
     ],
 )
 def test_a_keyword_that_is_none(call, said):

@@ -24,6 +24,7 @@ from palaestra.store.codec import decode, encode
 from palaestra.types import Ask, ChatRequest, Example, Message, Row, Sampling, Segment
 from palaestra.update import pack
 
+from tests.laws.processors import need_rows_of_eight
 from tests.rounding import agree
 
 
@@ -247,6 +248,7 @@ def test_pictures_of_any_size_are_stretched_to_what_the_eyes_see(model):
     halves[:, 50:] = 255
     seen = fit_picture(Picture(shape=halves.shape, data=halves.tobytes()))
     assert (seen[:, :15] == 0).all() and (seen[:, 17:] == 255).all()
+    need_rows_of_eight()
     ids = torch.tensor([[*flat.ids(16)], [*plain.ids(16)]])
     both = Seen.of([flat, plain], model.device)
     together = model.embed(ids, both)

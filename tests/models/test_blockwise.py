@@ -6,6 +6,8 @@ from palaestra.models import blockwise
 from palaestra.models.blockwise import attend, attend_one, mix
 from torch.nn.functional import scaled_dot_product_attention
 
+from tests.laws.processors import need_rows_of_eight
+
 N, H, K, D, LONG = 5, 4, 2, 16, 512
 
 
@@ -53,6 +55,7 @@ def test_one_query_each_by_hand():
 
 def test_neither_length_nor_company_nor_size_of_parts_is_seen(monkeypatch):
     """To the bit, at numbers of queries that fill tiles of eight; also where scores are made in parts."""
+    need_rows_of_eight()
     whole = run(N, 0, LONG, LONG)
     for first, q in ((0, 8), (3, 64), (100, 136), (333, 160)):
         least = -(-(first + q) // 64) * 64

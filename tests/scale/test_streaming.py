@@ -45,7 +45,10 @@ def test_gradients_that_come_one_by_one_are_that_of_the_batch(context, objective
         for name in ("loss", "grad_norm", "ratio", "clipped"):
             assert a[name] == pytest.approx(b[name], rel=1e-4, abs=1e-6), name
         assert a["grad_norm"] > 0
-    assert all(torch.allclose(x, y, atol=2e-6) for x, y in zip(one, other, strict=True))
+    # Adam divides by the size of a gradient, so that single weights whose gradients are rounding differ by more
+    _, first = steps(context, recipe, n=0)
+    far = lambda to, since: sum(float((x - y).square().sum()) for x, y in zip(to, since, strict=True)) ** 0.5
+    assert far(one, other) < 1e-3 * far(other, first)
 
 
 def test_credit_that_compares_groups_is_learned_from_as_a_whole(context):
