@@ -227,12 +227,13 @@ def judge(case: CanaryCase, recorded: Canary, today: Canary) -> Movement | None:
     of the first update, what the second step draws is not decided.
     """
     moved = compare(recorded, today)
+    same = recorded.ids == today.ids and recorded.ended == today.ended
+    if moved and same and today.rounding:
+        return replace(moved, undecided=True)
     if moved and moved.undecided:
         return replace(moved, undecided=is_rounding(case, recorded))
-    if moved is None or recorded.ids != today.ids or recorded.ended != today.ended:
+    if moved is None or not same:
         return moved
-    if today.rounding:
-        return replace(moved, undecided=True)
     noise = spread(case, today)
     moved = compare(recorded, today, noise)
     first, first_today = first_update(recorded), first_update(today)
