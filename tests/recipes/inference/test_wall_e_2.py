@@ -144,7 +144,7 @@ WRITTEN = """def rule(state, action, scene):
 """
 
 
-def test_written_rules_run_in_the_sandbox_and_break_alone():
+def test_written_rules_run_in_the_sandbox_and_break_alone(tmp_path):
     cases = [("s", "pick", {}), ("s", "pick", {"lamp": "on"}), ("s", "go", {})]
     broken = "def rule(state, action, scene):\n    return 1 / 0\n"
     forger = "import sys\nsys.__stdout__.write('@@rules [[null, null, null]]')\nraise SystemExit\n"
@@ -152,8 +152,9 @@ def test_written_rules_run_in_the_sandbox_and_break_alone():
     said = run_written([WRITTEN, broken, "no python"], cases)
     assert said == [[dark, PredictedFrame(), PredictedFrame()], [None] * 3, [None] * 3]
     assert run_written([WRITTEN, forger], cases)[0] == said[0], "one rule says nothing for another"
-    here = "import os\ndef rule(state, action, scene):\n    os.mkdir('/work/palaestra_escape')\n    return ('', True, '')\n"
-    assert run_written([here], cases) == [[None] * 3] and not Path("/work/palaestra_escape").exists()
+    outside = tmp_path / "escape"
+    here = f"import os\ndef rule(state, action, scene):\n    os.mkdir({str(outside)!r})\n    return ('', True, '')\n"
+    assert run_written([here], cases) == [[None] * 3] and not outside.exists()
     known = WorldRules(written=(WRITTEN,))
     assert known.vetoes([done("s", "pick", False), done("s", "go", True)]) == [[True, False]]
     assert known.forecast("s", "pick", {}) == dark and not known.forecast("s", "go", {}).fails
