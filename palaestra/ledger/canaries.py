@@ -228,7 +228,8 @@ def judge(case: CanaryCase, recorded: Canary, today: Canary) -> Movement | None:
     """
     moved = compare(recorded, today)
     same = recorded.ids == today.ids and recorded.ended == today.ended
-    if moved and same and today.rounding:
+    # records from before updates were counted do not say whether they had rounding too
+    if moved and same and today.rounding and (recorded.rounding or not recorded.updates):
         return replace(moved, undecided=True)
     if moved and moved.undecided:
         return replace(moved, undecided=is_rounding(case, recorded))

@@ -96,8 +96,8 @@ def observing_updates(noise: int, scale: float) -> Generator[list[float]]:
     """The norm of the gradient of each step that an optimiser makes meanwhile.
 
     Args:
-        noise: seed of what their gradients are multiplied by, 1 + `scale` times a normal draw;
-            0 = they stay as they are.
+        noise: seed of what is added to each number of their gradients that is not 0: a normal draw
+            times `scale` times the root mean square of the tensor; 0 = they stay as they are.
     """
     norms, generator = list[float](), torch.Generator().manual_seed(noise)
 

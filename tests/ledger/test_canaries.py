@@ -242,10 +242,12 @@ def test_another_processor_decides_what_rounding_does(monkeypatch, today, undeci
     assert canaries.judge(None, recorded, seen).undecided is undecided
     ended = replace(seen, ended="starved")
     assert not canaries.judge(None, recorded, ended).undecided
+    # a fault of which a gradient becomes rounding that was none
+    assert not canaries.judge(None, replace(recorded, updates=2), replace(seen, rounding=True, updates=2)).undecided
 
 
 def test_updates_are_seen_and_shaken():
-    """The gradient of 3 w is 3; noise multiplies it by 1 + 0.1 of a normal draw."""
+    """The gradient of 3 w is 3, and so is its root mean square, of which a tenth times a normal draw is added."""
     w = torch.nn.Parameter(torch.ones(1))
     optimiser = torch.optim.SGD([w], lr=1.0)
 
