@@ -32,7 +32,6 @@ import httpx2
 from palaestra.errors import Fault, UserError
 from palaestra.services.proof.base import ProofState, Rejected
 from palaestra.types import stage, value_class
-from palaestra.verifiers.base import strip_thinking
 
 NAME = "palaestra_theorem"
 STANDARD = ("propext", "Classical.choice", "Quot.sound")  # axioms that every proof may rest on
@@ -74,11 +73,11 @@ def lean_script(reply: str) -> list[str]:
     the theorem again, what follows the first `:= by`. A tactic has the lines that are indented below it; comments
     are left out.
     """
-    text = strip_thinking(reply)
+    text = reply.rpartition("</think>")[2].partition("<think>")[0]
     blocks = FENCED.findall(text)
     text = COMMENT.sub("", blocks[-1] if blocks else text)
-    if DECLARED.search(text) and (found := BEGINS.search(text)):
-        text = text[found.end() :]
+    if DECLARED.search(text) and (begin := BEGINS.search(text)):
+        text = text[begin.end() :]
     first, _, rest = text.partition("\n")
     lines = [first.strip(), *textwrap.dedent(rest).splitlines()] if first.strip() else [rest]
     script = list[str]()

@@ -94,8 +94,17 @@ def test_a_prover_on_a_file_of_lean_with_proofs(tmp_path):
         {"prompt": "1 = 1", "demonstration": "rfl", "split": "train"},
         {"prompt": "3 = 3", "split": "test"},
     )
-    words = {"proofs": True, "rounds": 1, "openings": 2, "tactics": 2, "tasks": 1, "theorems": 2, "provers": 1,
-             "start.schedule.prompts": 2, "expert1.schedule.prompts": 2}
+    words = {
+        "proofs": True,
+        "rounds": 1,
+        "openings": 2,
+        "tactics": 2,
+        "tasks": 1,
+        "theorems": 2,
+        "provers": 1,
+        "start.schedule.prompts": 2,
+        "expert1.schedule.prompts": 2,
+    }
     with lean_server() as (url, _):
         run = palaestra.train(
             "bfs-prover-v2", data=data, out=tmp_path / "run", steps=1, evaluate=0, quiet=True, max_tokens=8,

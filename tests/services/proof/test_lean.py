@@ -108,9 +108,7 @@ def test_spellings_of_statements_that_a_model_writes():
     kernel = Lean("http://127.0.0.1:1")
     assert kernel.normal("p := by trivial\naxiom x : False") == "p", "what follows the statement is its proof"
     assert kernel.normal("(p : Prop) :\n p → p := by sorry") == "(p : Prop) : p → p"
-    assert [kernel.normal(t) for t in ("", "p axiom x : False", "open Nat", "let x := 1; x = 1")] == [
-        None
-    ] * 4
+    assert [kernel.normal(t) for t in ("", "p axiom x : False", "open Nat", "let x := 1; x = 1")] == [None] * 4
 
 
 def forged(results):

@@ -158,6 +158,29 @@ def build(
         free=free,
         rules=rules,
     )
+    parts, start = training_parts(search, rounds, band, openings, theorems, proofs)
+    by_rule: Planner = PlanByRule() if kernel == "own" else Undivided()
+    exam = PlannedProofs(
+        search,
+        PlanByModel(planner) if planner is not None else by_rule,
+        openings=2 * openings,
+        provers=provers,
+        replans=replans,
+        tasks=tasks,
+    )
+    parts["exam"] = pl.Part(exam, model=start)
+    return pl.Pipeline(parts=parts)
+
+
+def training_parts(
+    search: TacticSearch,
+    rounds: int,
+    band: tuple[float, float],
+    openings: int,
+    theorems: int,
+    proofs: bool,
+) -> tuple[dict[str, pl.Part], pl.Output | None]:
+    """The rounds of expert iteration with retraining between them, and where the last model lies."""
     parts: dict[str, pl.Part] = {}
     start: pl.Output | None = None
     if proofs:
@@ -174,17 +197,7 @@ def build(
             parts[f"proofs{i}"] = pl.Part(again, model=start)
             parts[f"retrained{i}"] = pl.Part(imitation(), data=pl.Output(f"proofs{i}", "tactics"))
             start = pl.Output(f"retrained{i}")
-    by_rule: Planner = PlanByRule() if kernel == "own" else Undivided()
-    exam = PlannedProofs(
-        search,
-        PlanByModel(planner) if planner is not None else by_rule,
-        openings=2 * openings,
-        provers=provers,
-        replans=replans,
-        tasks=tasks,
-    )
-    parts["exam"] = pl.Part(exam, model=start)
-    return pl.Pipeline(parts=parts)
+    return parts, start
 
 
 def expert_iteration(prove: ProveTheorem, band: tuple[float, float]) -> pl.Recipe:
