@@ -117,7 +117,7 @@ def lean_server(
             self.end_headers()
             self.wfile.write(text)
 
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
