@@ -21,6 +21,9 @@ from .proof.closure import (
     set_text as set_text,
     statement_text as statement_text,
 )
+from .proof.assistants import (
+    open_assistant as open_assistant,
+)
 from .proof.coq import (
     Coq as Coq,
 )
@@ -29,6 +32,10 @@ from .proof.formulas import (
     formula_text as formula_text,
     is_tautology as is_tautology,
     read_formula as read_formula,
+)
+from .proof.lean import (
+    Lean as Lean,
+    lean_script as lean_script,
 )
 from .proof.natural import (
     NaturalDeduction as NaturalDeduction,

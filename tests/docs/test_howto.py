@@ -17,6 +17,7 @@ from palaestra.cli.main import main
 from palaestra.services import sandbox
 
 from tests.chat_server import serving
+from tests.services.proof.lean_server import SWAP, lean_server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
@@ -34,14 +35,16 @@ def place(tmp_path, monkeypatch):
     rows = {
         "problems": [{"prompt": q, "answer": a} for q, a in sums],
         "demos": [{"prompt": q, "demonstration": f"= {a}"} for q, a in sums],
+        "theorems": [{"prompt": f"Prove {i}: {SWAP}", "answer": SWAP} for i in range(8)],
         "pairs": [{"prompt": q, "chosen": f"= {a}", "rejected": "= x"} for q, a in sums],
         "labels": [{"prompt": q, "completion": f"= {a}", "label": i % 2 > 0} for i, (q, a) in enumerate(sums)],
     }
     for name, lines in rows.items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    with serving(lambda body: "Brief. [[7]]") as (_, url):
+    with serving(lambda body: "Brief. [[7]]") as (_, url), lean_server() as (lean, _):
         for name, code in {**FILES, "my_reward.py": REWARD}.items():
-            (tmp_path / name).write_text(code.replace("http://localhost:8000/v1", url))
+            text = code.replace("http://localhost:8000/v1", url).replace("http://127.0.0.1:8000", lean)
+            (tmp_path / name).write_text(text)
         yield tmp_path
 
 
@@ -92,6 +95,12 @@ def test_a_run_is_steered_from_python(place, monkeypatch):
     runpy.run_path("steered.py")
     steps = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert all(s["reward/doubled"] == 2 * s["reward"] for s in steps if "reward" in s)
+
+
+def test_lean_pays_a_proof_of_the_row(place):
+    proven = runpy.run_path("lean_reward.py")["proven"]
+    replies = ["intro h\nexact ⟨h.2, h.1⟩", "theorem x : 1 = 1 := by\n  rfl", "sorry"]
+    assert proven(replies, [SWAP] * 3) == [1.0, 0.0, 0.0]
 
 
 def test_answers_of_a_larger_model_become_demonstrations(place):

@@ -299,7 +299,7 @@ def test_arguments():
     with pytest.raises(UserError, match="add kernel=coq"):
         leanconjecturer.build(imports="Arith")
     with pytest.raises(UserError, match="no kernel"):
-        leanconjecturer.build(kernel="lean")
+        leanconjecturer.build(kernel="isabelle")
     parts = leanconjecturer.build(kernel="coq", imports="Arith,Lia").parts
     assert (
         list(parts) == ["conjectures", "rl"] and parts["conjectures"].runnable.checks.record["novelty"][0] == "trivial."

@@ -254,7 +254,7 @@ def test_parts_of_a_run_and_where_each_starts():
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [({"kernel": "lean"}, "no kernel 'lean'"), ({"imports": "Arith"}, "add kernel=coq"), ({"rounds": 0}, "1 or more"),
+    [({"kernel": "agda"}, "no kernel 'agda'"), ({"imports": "Arith"}, "add kernel=coq"), ({"rounds": 0}, "1 or more"),
      ({"axioms": ("classic",)}, "add kernel=coq"), ({"kernel": "coq", "imports": "../x"}, "no module")],
 )  # fmt: skip
 def test_arguments_that_are_refused(words, message):

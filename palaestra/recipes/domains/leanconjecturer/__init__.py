@@ -20,6 +20,8 @@ false, and a prover learns from the rest by GRPO with the checker's verdict as i
 
     palaestra train leanconjecturer --data seeds.jsonl --model DIR guide="endpoint(url='http://HOST:PORT/v1',model='NAME')"
     palaestra train leanconjecturer --data seeds.jsonl kernel=coq imports=Arith,Lia --model DIR
+    palaestra train leanconjecturer --data seeds.jsonl kernel=lean server=http://127.0.0.1:8000 imports=Mathlib,Aesop \\
+        preamble=topology.lean --model DIR
 
 `seeds.jsonl` has a statement in `prompt` (of a file with `theorem` alone: --columns theorem=prompt), and where there
 are several files `file` and `context`, the definitions that the model should see. A proposal is one line. Without a
@@ -27,7 +29,9 @@ guide the policy itself proposes. `kernel=closure` is the theory of closure, int
 the paper's topology lives (semi-open: A <= cl int A, pre-open: A <= int cl A, alpha-open: A <= int cl int A); all
 spaces of up to `points` points refute what is false there. kernel=logic is propositional, kernel=coq Debian's Coq in
 the sandbox, with `trivial`, `easy` and `reflexivity` for exact? and `auto`, `firstorder`, `intuition` and `tauto` for
-aesop, and nothing that refutes.
+aesop, and nothing that refutes. kernel=lean is the paper's: Lean 4 behind a Kimina Lean Server of yours, where `exact?`
+says what exists and `aesop` what is trivial; `preamble` has what the file opens and defines. A statement there may
+begin with binders: `(A : Set X) : closure A = A`.
 
 Deviations. The paper has no falsifier, so a false conjecture counts as non-trivial there; `points=0` leaves it out.
 Steps count in place of time limits. Base prover, group size and rate of the paper's GRPO are not known to us.
@@ -117,11 +121,13 @@ CARD = pl.Card(
     use="It helps where a checker decides proofs, seeds of the domain are few, and the prover finds a proof of some "
     "conjectures; where it finds none `all_zero` is 1 and nothing is learned.",
     lacks=(
-        "There is no Lean, so neither Mathlib, exact? nor aesop: the closure theory, propositional logic and Coq run.",
+        "Lean has never run here: kernel=lean is tested with a server that gives the answers which Lean's REPL has on record, "
+        "and Mathlib, exact? and aesop are those of your server.",
         "Context is not cut out of source files by rules: seeds are rows, and `context` is a column of theirs.",
         "Conjectures of the closure theory are proven by chains of inclusions alone, not by cases.",
+        "A preamble stands before the theorems of all files; column `context` is what the model sees, not Lean.",
         "With kernel=coq an instance of a seed counts as new where no tactic of exact?'s closes it.",
-        "With kernel=coq nothing refutes, so false conjectures stay; `all_zero` shows how much they cost.",
+        "With kernel=coq and kernel=lean nothing refutes, so false conjectures stay; `all_zero` shows how much they cost.",
         "New theorems are not collected after training: answers that the kernel accepts are in the rollouts.",
     ),
     grade="C",
@@ -132,6 +138,8 @@ def build(
     kernel: KernelName = "closure",
     imports: str = "",
     axioms: tuple[str, ...] = (),
+    server: str = "",
+    preamble: str = "",
     guide: pl.Source | None = None,
     rounds: int = 1,
     replies: int = 1,
@@ -145,7 +153,9 @@ def build(
     exam: int = 64,
 ) -> pl.Pipeline:
     """Args:
-    imports, axioms: modules of Coq's library, and axioms of them that a proof may rest on.
+    imports, axioms: modules of Coq's library or Lean's, and axioms of them that a proof may rest on.
+    server: the address of a Kimina Lean Server, for kernel=lean.
+    preamble: a file of Lean that stands before each theorem.
     guide: a language model that proposes; without one the policy does.
     rounds: of proposals at most, 15 in the paper for one file; 0 = the seeds are trained on.
     replies: of the model in a round.
@@ -157,7 +167,8 @@ def build(
     exam: held-out theorems that are measured; 0 = none.
     """
     pl.check_bounds("leanconjecturer: samples", samples, least=2)
-    checks = ConjectureChecks(open_kernel(kernel, imports, axioms), novelty, triviality, points)
+    opened = open_kernel(kernel, imports, axioms, server, preamble)
+    checks = ConjectureChecks(opened, novelty, triviality, points)
     make = MakeConjectures(checks, guide, rounds, replies, filters, rules)
     return pipeline(make, proofs, samples, exam)
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import palaestra as pl
 
-KernelName: TypeAlias = Literal["closure", "logic", "coq"]
+KernelName: TypeAlias = Literal["closure", "logic", "coq", "lean"]
 # in the order in which they are found out: what cannot be read, what is known, what is easy, what is false
 STATUSES = (
     "invalid",
@@ -30,24 +30,27 @@ ITEM = re.compile(r"^\s*(?:[-*\u2022]|\(?\d+[.)])\s+")
 PROOF = re.compile(r"\s*(?::=.*|\bby\b\s+(?:sorry|admit).*|\bProof\b.*)$", re.DOTALL)
 FENCE = re.compile(r"^\s*```\w*\s*$", re.MULTILINE)
 # one tactic each: what a lemma of the library closes, and what automation does
-LIBRARY = {"coq": ("trivial.", "easy.", "reflexivity.")}
-AUTOMATION = {"coq": ("auto.", "firstorder.", "intuition.", "tauto.")}
+LIBRARY = {"coq": ("trivial.", "easy.", "reflexivity."), "lean": ("exact?",)}
+AUTOMATION = {"coq": ("auto.", "firstorder.", "intuition.", "tauto."), "lean": ("aesop",)}
 
 
-def open_kernel(name: KernelName, imports: str = "", axioms: tuple[str, ...] = ()) -> Any:
-    """The proof kernel of a name; `imports` are modules of Coq's library, and a proof may rest on `axioms` of
-    them. Raises UserError.
-    """
-    if name == "coq":
-        return pl.services.Coq(imports=imports, axioms=axioms)
-    if imports or axioms:
-        raise pl.UserError("imports and axioms are those of Coq's library; add kernel=coq")
+def open_kernel(
+    name: KernelName,
+    imports: str = "",
+    axioms: tuple[str, ...] = (),
+    server: str = "",
+    preamble: str = "",
+) -> Any:
+    """The proof kernel of a name; for the other words see `pl.services.open_assistant`. Raises UserError."""
+    assistant = pl.services.open_assistant(name, imports, axioms, server, preamble)
+    if assistant is not None:
+        return assistant
     if name == "closure":
         return pl.services.ClosureAlgebra()
     if name == "logic":
         return pl.services.NaturalDeduction()
     raise pl.UserError(
-        f"there is no kernel {name!r}; choose kernel=closure, kernel=logic or kernel=coq"
+        f"there is no kernel {name!r}; choose kernel=closure, kernel=logic, kernel=coq or kernel=lean"
     )
 
 
@@ -161,7 +164,7 @@ class ConjectureChecks:
 
     def _in_library(self, statement: str, library: Sequence[str]) -> bool:
         """Whether one known statement closes it, with terms in the place of its variables."""
-        if self.kernel.name == "coq":
+        if self.kernel.name in LIBRARY:
             return False
         return any(self.kernel.is_instance(statement, known) for known in library)
 
@@ -196,6 +199,7 @@ class ProofVerdict:
         return await pl.rewards.judge_each(self.judge, group)
 
     def judge(self, text: str, task: pl.Task) -> pl.Reward:
-        script = script_of(text)
+        lean = self.kernel.name == "lean"
+        script = pl.services.lean_script(text) if lean else script_of(text)
         right = bool(script) and bool(self.kernel.accepts(theorem_of(task), script))
         return pl.Reward(total=float(right), solved=right)

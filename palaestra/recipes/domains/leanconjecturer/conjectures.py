@@ -11,6 +11,7 @@ import palaestra as pl
 from palaestra.recipes.domains.leanconjecturer.checks import (
     DROPPED,
     HEAD,
+    PROOF,
     STATUSES,
     ConjectureChecks,
     proposed_statements,
@@ -215,7 +216,7 @@ def read_seeds(ctx: pl.Context, checks: ConjectureChecks, split: str) -> list[tu
     seeds = dict[str, pl.Task]()
     for i in numbers:
         task = tasks.task(split, i)
-        text = HEAD.sub("", theorem_of(task))
+        text = PROOF.sub("", HEAD.sub("", theorem_of(task)))
         statement = checks.normal(text)
         if statement is None:
             raise pl.UserError(

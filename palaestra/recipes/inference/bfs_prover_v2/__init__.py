@@ -18,9 +18,11 @@ hypotheses. A subgoal without a proof is planned again (arXiv:2509.06493; the sc
 arXiv:2502.03438, which the second builds on).
 
 `kernel=own` is propositional logic (`palaestra/services/proof/natural.py`), kernel=coq Debian's Coq, in
-the sandbox. Where a kernel knows all tactics of a goal the model draws from these, unless `free`.
+the sandbox, kernel=lean Lean 4 behind a Kimina Lean Server of yours. Where a kernel knows all tactics of a goal
+the model draws from these, unless `free`.
 
     palaestra train bfs-prover-v2 --data theorems.jsonl [kernel=coq] [imports=Arith,Lia] --model DIR
+    palaestra train bfs-prover-v2 --data theorems.jsonl kernel=lean server=http://127.0.0.1:8000 imports=Mathlib --model DIR
 
 The held-out accuracy between steps asks for a whole proof in one answer; the part `exam` searches.
 
@@ -88,7 +90,7 @@ CARD = pl.Card(
                 "planner",
                 "planner",
                 "splits a theorem into subgoals, in words that the kernel reads",
-                otherwise="with kernel=own a rule splits conjunctions and cases; with coq a theorem is "
+                otherwise="with kernel=own a rule splits conjunctions and cases; with coq and lean a theorem is "
                 "searched whole",
             ),
         ),
@@ -109,7 +111,8 @@ CARD = pl.Card(
     use="It helps where a kernel decides every step and the model proves some theorems already; it learns "
     "nothing from theorems of which it finds no proof.",
     lacks=(
-        "There is no Lean kernel, and with it no MiniF2F and no ProofNet: Coq and the built-in kernel run.",
+        "Lean has never run here: kernel=lean is tested with a server that gives the answers which Lean's REPL has on record.",
+        "MiniF2F and ProofNet are not here; their theorems are rows of your file.",
         "Retraining comes after a fixed number of steps, not where the solve rate stops rising.",
         "The built-in kernel has no quantifiers.",
         "No corpus of autoformalised theorems comes with it; a user brings theorems.",
@@ -122,6 +125,8 @@ def build(
     kernel: KernelName = "own",
     imports: str = "",
     axioms: tuple[str, ...] = (),
+    server: str = "",
+    preamble: str = "",
     planner: pl.Source | None = None,
     rounds: int = 2,
     band: tuple[float, float] = (0.2, 0.8),
@@ -136,7 +141,8 @@ def build(
     free: bool = False,
     rules: bool = True,
 ) -> pl.Pipeline:
-    """`imports` are modules of Coq's library, and proofs may rest on `axioms` of them. A search opens
+    """`imports` are modules of Coq's library or Lean's, and proofs may rest on `axioms` of them; `server` is the address
+    of a Kimina Lean Server, and `preamble` a file of Lean that stands before each theorem. A search opens
     `openings` states and asks for `tactics` tactics in each; a held-out theorem has twice as many, of
     `provers` searches. At most `theorems` are proven again between rounds; `tasks` are held-out
     theorems. With `proofs` the base imitates the proofs in the column demonstration first.
@@ -146,8 +152,35 @@ def build(
     if rounds < 1:
         raise pl.UserError("rounds is the number of rounds of expert iteration; give 1 or more")
     search = TacticSearch(
-        open_kernel(kernel, imports, axioms), tactics=tactics, alpha=alpha, free=free, rules=rules
+        open_kernel(kernel, imports, axioms, server, preamble),
+        tactics=tactics,
+        alpha=alpha,
+        free=free,
+        rules=rules,
     )
+    parts, start = training_parts(search, rounds, band, openings, theorems, proofs)
+    by_rule: Planner = PlanByRule() if kernel == "own" else Undivided()
+    exam = PlannedProofs(
+        search,
+        PlanByModel(planner) if planner is not None else by_rule,
+        openings=2 * openings,
+        provers=provers,
+        replans=replans,
+        tasks=tasks,
+    )
+    parts["exam"] = pl.Part(exam, model=start)
+    return pl.Pipeline(parts=parts)
+
+
+def training_parts(
+    search: TacticSearch,
+    rounds: int,
+    band: tuple[float, float],
+    openings: int,
+    theorems: int,
+    proofs: bool,
+) -> tuple[dict[str, pl.Part], pl.Output | None]:
+    """The rounds of expert iteration with retraining between them, and where the last model lies."""
     parts: dict[str, pl.Part] = {}
     start: pl.Output | None = None
     if proofs:
@@ -164,17 +197,7 @@ def build(
             parts[f"proofs{i}"] = pl.Part(again, model=start)
             parts[f"retrained{i}"] = pl.Part(imitation(), data=pl.Output(f"proofs{i}", "tactics"))
             start = pl.Output(f"retrained{i}")
-    by_rule: Planner = PlanByRule() if kernel == "own" else Undivided()
-    exam = PlannedProofs(
-        search,
-        PlanByModel(planner) if planner is not None else by_rule,
-        openings=2 * openings,
-        provers=provers,
-        replans=replans,
-        tasks=tasks,
-    )
-    parts["exam"] = pl.Part(exam, model=start)
-    return pl.Pipeline(parts=parts)
+    return parts, start
 
 
 def expert_iteration(prove: ProveTheorem, band: tuple[float, float]) -> pl.Recipe:

@@ -13,21 +13,24 @@ import numpy as np
 import palaestra as pl
 
 FENCE = re.compile(r"^\s*```\w*\s*$", re.MULTILINE)
-KernelName = Literal["own", "coq"]
+KernelName = Literal["own", "coq", "lean"]
 
 
 def open_kernel(
-    name: KernelName, imports: str = "", axioms: tuple[str, ...] = ()
+    name: KernelName,
+    imports: str = "",
+    axioms: tuple[str, ...] = (),
+    server: str = "",
+    preamble: str = "",
 ) -> pl.services.ProofKernel:
-    """The proof kernel of a name; `imports` are modules of Coq's library, and a proof may rest on
-    `axioms` of them. Raises UserError.
-    """
-    if name == "coq":
-        return pl.services.Coq(imports=imports, axioms=axioms)
+    """The proof kernel of a name; for the other words see `pl.services.open_assistant`. Raises UserError."""
+    assistant = pl.services.open_assistant(name, imports, axioms, server, preamble)
+    if assistant is not None:
+        return assistant
     if name != "own":
-        raise pl.UserError(f"there is no kernel {name!r}; choose kernel=own or kernel=coq")
-    if imports or axioms:
-        raise pl.UserError("imports and axioms are those of Coq's library; add kernel=coq")
+        raise pl.UserError(
+            f"there is no kernel {name!r}; choose kernel=own, kernel=coq or kernel=lean"
+        )
     return pl.services.NaturalDeduction()
 
 

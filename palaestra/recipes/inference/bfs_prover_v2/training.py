@@ -205,7 +205,9 @@ class CollectProofs:
         if not text and task.answer is None:
             return []
         text = text or pl.tasks.demonstration(ctx.bench.tasks, task, rng, "work")
-        script = [line.strip() for line in str(text).splitlines() if line.strip()]
+        lean = kernel.name == "lean"
+        lines = pl.services.lean_script(str(text)) if lean else str(text).splitlines()
+        script = [line.strip() for line in lines if line.strip()]
         state, rows = kernel.start(statement(task)), list[dict[str, Any]]()
         for i, tactic in enumerate(script):
             (after,) = kernel.step(state, [tactic])
