@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from palaestra.engines.rows import RowRule, join, rule_for
-from palaestra.models.blockwise import BLOCK, Form, attend
+from palaestra.models.blockwise import BLOCK, Tiling, attend
 
 FEW = RowRule(4, 4)  # queries: a single one is a decode step, which has an operator of its own
 LENGTHS = (64, 128, 192, 512)  # columns of the sequences that are tried in each other's company
 
 
-def form_for(together: int, shared: int, size: int) -> Form | None:
-    """The cheapest form under which a query has the same bits in any company; None where none is
+def tiling_for(together: int, shared: int, size: int) -> Tiling | None:
+    """The cheapest tiling under which a query has the same bits in any company; None where none is
     known.
 
     Args:
@@ -36,7 +36,7 @@ def form_for(together: int, shared: int, size: int) -> Form | None:
         kind = f"attention{' by columns' * split}{' of one head' * (shared == 1)}"
         rule = rule_for(kind, product, size, together, "float32", range(1, BLOCK + 1))
         if rule and not rule.blocks and (queries := join([FEW, rule])):
-            return Form(queries.up, split)
+            return Tiling(queries.up, split)
     return None
 
 
@@ -55,7 +55,7 @@ def _in_company(x_Qd: Tensor, *, together: int, shared: int, split: bool) -> Ten
             keys[..., :upto, :].expand(n, shared, upto, d),
             values[..., :upto, :].expand(n, shared, upto, d),
             seen[:, None, None].expand(n, 1, Q, upto),
-            form=Form(split=split),
+            tiling=Tiling(split=split),
         )
         each.append(out)
     whole = each[-1]

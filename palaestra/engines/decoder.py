@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.engines.attention import FEW, form_for
+from palaestra.engines.attention import FEW, tiling_for
 from palaestra.engines.cache import SlotCache, round_up
 from palaestra.engines.compact import Compact
 from palaestra.engines.formats import Format
 from palaestra.engines.graphs import Graphs, cuda_graphs
 from palaestra.engines.linears import Reordered, in_measured_rows
 from palaestra.engines.rows import ANY, RowRule, rule_for
-from palaestra.models.blockwise import WHOLE, Form
+from palaestra.models.blockwise import WHOLE, Tiling
 from palaestra.models.eyes import Seen
 from palaestra.models.load import Model
 from palaestra.models.routing import recording, routers_to_replay
@@ -76,8 +76,8 @@ class Decoder:
                 return False
         return None not in (*rules, self.attention())
 
-    def attention(self) -> Form | None:
-        """The form of attention over prompts; WHOLE where nothing is measured, None where no form
+    def attention(self) -> Tiling | None:
+        """The tiling of attention over prompts; WHOLE where nothing is measured, None where no tiling
         holds.
         """
         config = self.model.causal.config.get_text_config()
@@ -85,7 +85,7 @@ class Decoder:
         if not (self.linears.linears and self.grouped and heads):
             return WHOLE
         shared = getattr(config, "num_key_value_heads", None) or heads
-        return form_for(heads // shared, shared, self.model.head_size)
+        return tiling_for(heads // shared, shared, self.model.head_size)
 
     def outputs(self) -> RowRule | None:
         """How many rows the output layer of a compact model may have."""
@@ -220,14 +220,14 @@ class Decoder:
         columns = round_up(upto)
         self.cache.place(first, at_nq, columns, slot_n)
         past_nqL = torch.arange(columns, device=at_nq.device) <= at_nq[:, :, None]
-        form = (self.attention() if ids_nq.shape[1] > 1 else None) or WHOLE
+        tiling = (self.attention() if ids_nq.shape[1] > 1 else None) or WHOLE
         if self.compact:
             if seen is None:
                 x_nqD = self.compact.embed(ids_nq)
             else:
                 with in_measured_rows(self.model.eyes):
                     x_nqD = self.model.embed(ids_nq, seen)
-            return self.compact.hidden(x_nqD, at_nq, past_nqL, self.cache, self.model.added, form)
+            return self.compact.hidden(x_nqD, at_nq, past_nqL, self.cache, self.model.added, tiling)
         if seen is not None and self.model.is_mutual:
             at_nqq = at_nq.clamp(max=columns - 1)[:, None].expand(-1, at_nq.shape[1], -1)
             seeing = past_nqL.to(torch.uint8)
@@ -245,7 +245,7 @@ class Decoder:
                 attention_mask=self._mask(past_nqL[:, None]),
                 position_ids=position if shift_3nq is None else position + shift_3nq,
                 cache=self.cache,
-                **(self.grouped and {**self.grouped, "form": form}),
+                **(self.grouped and {**self.grouped, "tiling": tiling}),
             )
 
     def _mask(self, seen: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ BLOCK = 64  # columns that are added at once, and queries that are looked at tog
 SCORES = 1 << 18  # that exist at a time: 1 MB, which stays in a processor's cache
 
 
-class Form(NamedTuple):
+class Tiling(NamedTuple):
     """How products are made where kernels add in an order that depends on their number of rows or
     columns.
 
@@ -33,7 +33,7 @@ class Form(NamedTuple):
     split: bool = False
 
 
-WHOLE = Form()  # products as large as they come
+WHOLE = Tiling()  # products as large as they come
 
 
 def attend(
@@ -42,14 +42,14 @@ def attend(
     values: Tensor,
     seen: Tensor,
     scale: float | None = None,
-    form: Form = WHOLE,
+    tiling: Tiling = WHOLE,
 ) -> Tensor:
     """[n, q, H, d] of queries [n, H, q, d] over keys and values [n, K, L, d].
 
     Args:
         seen: bool [n, 1, q, L], true where a query sees a column, at least one for each.
         scale: of the products; None = d ** -0.5.
-        form: of the products, for this processor.
+        tiling: of the products, for this processor.
     """
     n, heads, q, d = query.shape
     out = query.new_empty(n, q, heads, d)
@@ -66,21 +66,21 @@ def attend(
                 values[few, :, :upto],
                 seen[few, :, some, :upto],
                 d**-0.5 if scale is None else scale,
-                form,
+                tiling,
             )
     return out
 
 
 def _attend(
-    query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float, form: Form
+    query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float, tiling: Tiling
 ) -> Tensor:
     n, heads, asked, d = query.shape
-    if more := form.up(asked) - asked:
+    if more := tiling.up(asked) - asked:
         query, seen = (pad(x, (0, 0, 0, more), value=True) for x in (query, seen))
     shared, columns, q = keys.shape[1], keys.shape[2], asked + more
     lined = query.reshape(n * shared, -1, d)  # heads that share keys are queries of one head
     turned = keys.flatten(0, 1).transpose(1, 2)
-    if form.split and columns > BLOCK:
+    if tiling.split and columns > BLOCK:
         scores = torch.cat([torch.bmm(lined, some) for some in turned.split(BLOCK, 2)], 2)
     else:
         scores = torch.bmm(lined, turned)

@@ -1,9 +1,9 @@
-"""Forms of attention: how they are measured on kernels that are known."""
+"""Tilings of attention: how they are measured on kernels that are known."""
 
 import pytest
 import torch
 from palaestra.engines import attention, rows
-from palaestra.engines.attention import form_for
+from palaestra.engines.attention import tiling_for
 
 PARTS = (4, 8, 20, 64)  # numbers of queries
 
@@ -18,9 +18,9 @@ def forget(tmp_path, monkeypatch):
 def kernel(wrong):
     """Attention that gives the queries, off by `wrong(queries, sequences, columns, split)`."""
 
-    def attend(query, keys, values, seen, form):
+    def attend(query, keys, values, seen, tiling):
         n, _, q, _ = query.shape
-        return query.transpose(1, 2) + 1e-3 * wrong(q, n, keys.shape[2], form.split)
+        return query.transpose(1, 2) + 1e-3 * wrong(q, n, keys.shape[2], tiling.split)
 
     return attend
 
@@ -36,27 +36,29 @@ def kernel(wrong):
         (lambda q, n, columns, split: n == 1, None, None),
     ],
 )
-def test_the_cheapest_form_that_holds_is_measured(monkeypatch, wrong, up, split):
+def test_the_cheapest_tiling_that_holds_is_measured(monkeypatch, wrong, up, split):
     monkeypatch.setattr(attention, "attend", kernel(wrong))
-    form = form_for(2, 2, 8)
-    assert (form and (tuple(map(form.up, PARTS)), form.split)) == (up and (up, split))
+    tiling = tiling_for(2, 2, 8)
+    assert (tiling and (tuple(map(tiling.up, PARTS)), tiling.split)) == (up and (up, split))
 
 
 def test_a_form_is_measured_once(monkeypatch):
-    first, calls = form_for(3, 2, 8), []
+    first, calls = tiling_for(3, 2, 8), []
     monkeypatch.setattr(rows, "measure", lambda *a: calls.append(a))
-    again = form_for(3, 2, 8)
+    again = tiling_for(3, 2, 8)
     assert not calls and (again.up(5), again.split) == (first.up(5), first.split)
-    assert form_for(3, 1, 8) is None and len(calls) == 2, "one head of keys is measured by itself, whole and by columns"
+    assert tiling_for(3, 1, 8) is None and len(calls) == 2, (
+        "one head of keys is measured by itself, whole and by columns"
+    )
 
 
 def test_any_number_of_rows_can_be_forced():
     with rows.force(rows.ANY):
-        form = form_for(2, 2, 8)
-    assert [form.up(q) for q in PARTS] == [*PARTS] and not form.split
+        tiling = tiling_for(2, 2, 8)
+    assert [tiling.up(q) for q in PARTS] == [*PARTS] and not tiling.split
 
 
 @pytest.mark.parametrize(("together", "shared"), [(1, 4), (2, 2), (3, 3), (4, 1)])
-def test_heads_of_this_processor_have_a_form(together, shared):
-    form = form_for(together, shared, 16)
-    assert form is not None and form.up(64) == 64 and torch.tensor([form.up(q) >= q for q in range(1, 65)]).all()
+def test_heads_of_this_processor_have_a_tiling(together, shared):
+    tiling = tiling_for(together, shared, 16)
+    assert tiling is not None and tiling.up(64) == 64 and torch.tensor([tiling.up(q) >= q for q in range(1, 65)]).all()
