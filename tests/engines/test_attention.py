@@ -42,7 +42,7 @@ def test_the_cheapest_tiling_that_holds_is_measured(monkeypatch, wrong, up, spli
     assert (tiling and (tuple(map(tiling.up, PARTS)), tiling.split)) == (up and (up, split))
 
 
-def test_a_form_is_measured_once(monkeypatch):
+def test_a_tiling_is_measured_once(monkeypatch):
     first, calls = tiling_for(3, 2, 8), []
     monkeypatch.setattr(rows, "measure", lambda *a: calls.append(a))
     again = tiling_for(3, 2, 8)
