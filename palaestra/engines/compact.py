@@ -26,7 +26,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from palaestra.engines.cache import SlotCache
 from palaestra.engines.rows import ANY, RowRule, join, rule_for
-from palaestra.models.blockwise import attend, attend_one
+from palaestra.models.blockwise import WHOLE, Tiling, attend, attend_one
 from palaestra.models.load import Model
 from palaestra.models.precision import SMALL
 
@@ -116,17 +116,18 @@ class Compact:
         seen_nqL: Tensor,
         cache: SlotCache,
         added: Mapping[int, Tensor],
+        tiling: Tiling = WHOLE,
     ) -> Tensor:
         """[n, q, D] after the last norm, of embeddings at their positions in the slots where
         `cache` writes; `seen_nqL` are the columns of its slot that each of them attends to, `added`
-        the vectors [D] that steer the model, by place.
+        the vectors [D] that steer the model, by place, and `tiling` that of attention over prompts.
         """
         n, q = at_nq.shape
         if q == 1:
             bias = torch.zeros(seen_nqL.shape).masked_fill_(~seen_nqL, float("-inf"))
             attention, seen = attend_one, bias.repeat_interleave(self.shared, 0)
         else:
-            attention, seen = attend, seen_nqL[:, None]
+            attention, seen = partial(attend, tiling=tiling), seen_nqL[:, None]
         rows = self.rows() or ANY
         turn = self.turns[at_nq.flatten()]
         x = x_nqD.flatten(0, 1)

@@ -4,8 +4,8 @@ Running sequences always fill slots 0..n-1, so a decode step reads views, never 
 ends, the last takes its slot.
 
 In float32 on a processor a sequence gets the same bits whoever else is in the pass: products and
-attention have as many rows and queries as `engines.rows` measured that it takes, columns are added
-in blocks (`models.blockwise`), and what is too many is masked or thrown away. In other precisions,
+attention have as many rows and queries as is measured that it takes (`engines.rows`, `.attention`),
+columns are added in blocks (`models.blockwise`), and what is too many is masked or thrown away. In other precisions,
 on GPUs and in models with attention of their own kind it need not.
 """
 
@@ -18,13 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palaestra.engines.attention import FEW, tiling_for
 from palaestra.engines.cache import SlotCache, round_up
 from palaestra.engines.compact import Compact
 from palaestra.engines.formats import Format
 from palaestra.engines.graphs import Graphs, cuda_graphs
-from palaestra.engines.linears import Reordered
-from palaestra.engines.rows import ANY, Product, RowRule, join, rule_for
-from palaestra.models import blockwise
+from palaestra.engines.linears import Reordered, in_measured_rows
+from palaestra.engines.rows import ANY, RowRule, rule_for
+from palaestra.models.blockwise import WHOLE, Tiling
 from palaestra.models.eyes import Seen
 from palaestra.models.load import Model
 from palaestra.models.routing import recording, routers_to_replay
@@ -32,7 +33,6 @@ from palaestra.models.tower import mutual
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
 SCORED = 256  # tokens whose logits are held at a time, where all of a tail are looked at
-FEW = RowRule(4, 4)  # queries: a single one is a decode step, which has an operator of its own
 
 
 class Decoder:
@@ -74,19 +74,18 @@ class Decoder:
             rules = self.linears.rules()
             if not rules or not self.model.packs or not self.linears.are_all():
                 return False
-        return join([*rules, self.queries()]) is not None
+        return None not in (*rules, self.attention())
 
-    def queries(self) -> RowRule | None:
-        """How many tokens of a sequence a pass over prompts may hold; FEW where nothing is
-        measured.
+    def attention(self) -> Tiling | None:
+        """The tiling of attention over prompts; WHOLE where nothing is measured, None where no tiling
+        holds.
         """
         config = self.model.causal.config.get_text_config()
         heads = getattr(config, "num_attention_heads", 0)
         if not (self.linears.linears and self.grouped and heads):
-            return FEW
-        together = heads // (getattr(config, "num_key_value_heads", None) or heads)
-        size = self.model.head_size
-        return join([FEW, rule_for("attend", _one_head(together, size), size, together, "float32")])
+            return WHOLE
+        shared = getattr(config, "num_key_value_heads", None) or heads
+        return tiling_for(heads // shared, shared, self.model.head_size)
 
     def outputs(self) -> RowRule | None:
         """How many rows the output layer of a compact model may have."""
@@ -154,7 +153,7 @@ class Decoder:
     ) -> Tensor:
         """[n, q, D] the last hidden states of the tails, of which the longest has q tokens or fewer."""
         device = self.model.device
-        q = (self.queries() or FEW).up(max(map(len, tails)))
+        q = FEW.up(max(map(len, tails)))
         ids_nq = torch.tensor([[*t, *[0] * (q - len(t))] for t in tails], device=device)
         at_nq = torch.tensor(start, device=device)[:, None] + torch.arange(q, device=device)
         upto = max(s + len(t) for s, t in zip(start, tails, strict=True))
@@ -221,23 +220,32 @@ class Decoder:
         columns = round_up(upto)
         self.cache.place(first, at_nq, columns, slot_n)
         past_nqL = torch.arange(columns, device=at_nq.device) <= at_nq[:, :, None]
+        tiling = (self.attention() if ids_nq.shape[1] > 1 else None) or WHOLE
         if self.compact:
-            x_nqD = self.model.embed(ids_nq, seen) if seen else self.compact.embed(ids_nq)
-            return self.compact.hidden(x_nqD, at_nq, past_nqL, self.cache, self.model.added)
+            if seen is None:
+                x_nqD = self.compact.embed(ids_nq)
+            else:
+                with in_measured_rows(self.model.eyes):
+                    x_nqD = self.model.embed(ids_nq, seen)
+            return self.compact.hidden(x_nqD, at_nq, past_nqL, self.cache, self.model.added, tiling)
         if seen is not None and self.model.is_mutual:
             at_nqq = at_nq.clamp(max=columns - 1)[:, None].expand(-1, at_nq.shape[1], -1)
             seeing = past_nqL.to(torch.uint8)
             past_nqL = seeing.scatter_reduce(2, at_nqq, mutual(ids_nq).to(torch.uint8), "amax") > 0
         # no longer than what counts: some architectures look at the longest
         position = at_nq.clamp(max=upto - 1)
-        with self.linears, recording(self.routers, self.cache.keep_experts):
+        with (
+            self.linears,
+            in_measured_rows(None if seen is None else self.model.eyes),
+            recording(self.routers, self.cache.keep_experts),
+        ):
             return self.model.hidden(
                 ids_nq,
                 seen,
                 attention_mask=self._mask(past_nqL[:, None]),
                 position_ids=position if shift_3nq is None else position + shift_3nq,
                 cache=self.cache,
-                **self.grouped,
+                **(self.grouped and {**self.grouped, "tiling": tiling}),
             )
 
     def _mask(self, seen: Tensor) -> Tensor:
@@ -267,16 +275,3 @@ def _waves(tails: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
             j += 1
         yield i, j
         i = j
-
-
-def _one_head(together: int, size: int) -> Product:
-    """Attention of one sequence over 128 columns, as a function of its queries [N, d]."""
-    numbers = torch.Generator().manual_seed(0)
-    keys, values = torch.randn(2, 1, 1, 128, size, generator=numbers)
-
-    def attend(x_Nd: Tensor) -> Tensor:
-        query = x_Nd.expand(1, together, *x_Nd.shape).contiguous()
-        seen = torch.ones(1, 1, len(x_Nd), keys.shape[2], dtype=torch.bool)
-        return blockwise.attend(query, keys, values, seen)[0].flatten(1)
-
-    return attend

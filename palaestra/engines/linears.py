@@ -8,7 +8,8 @@ change of the weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.nn.functional import linear
 from palaestra.engines.formats import Format, product_in
 from palaestra.engines.rows import ANY, Product, RowRule, rule_for
 from palaestra.errors import UserError
+from palaestra.models.eyes import Eyes
 from palaestra.models.load import Model
 from palaestra.models.quantised import Linear4bit
 
@@ -97,6 +99,26 @@ class Reordered:
     def __exit__(self, *_: Any) -> None:
         for m in self.linears:
             del m.__dict__["forward"]
+
+
+@contextmanager
+def in_measured_rows(eyes: Any) -> Generator[None]:
+    """Within it the linear layers of eyes that are the project's own have as many rows as
+    `engines.rows` asks for, so that a picture is seen alike whatever else the pass shows; a tower
+    sees one picture at a time. Float32 on a processor; gradients pass.
+    """
+    every = eyes.modules() if isinstance(eyes, Eyes) else ()
+    layers = [m for m in every if isinstance(m, nn.Linear)]
+    able = all(m.weight.device.type == "cpu" and m.weight.dtype == torch.float32 for m in layers)
+    for m in layers if able else ():
+        product = partial(_plain, m.weight, m.bias)
+        rule = rule_for("linear", product, m.in_features, m.out_features, "float32") or ANY
+        m.__dict__["forward"] = partial(_in_rows, rule, product)
+    try:
+        yield
+    finally:
+        for m in layers:
+            m.__dict__.pop("forward", None)
 
 
 def _made_late(make: Callable[[], Product]) -> Product:

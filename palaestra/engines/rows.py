@@ -17,7 +17,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -89,16 +89,19 @@ def join(rules: Iterable[RowRule | None]) -> RowRule | None:
 
 
 @torch.no_grad()
-def measure(product: Product, width: int, work: float = 0.0) -> RowRule | None:
+def measure(
+    product: Product, width: int, work: float = 0.0, tried: Sequence[int] = (*COUNTS, *MANY)
+) -> RowRule | None:
     """The cheapest rule under which a product gives a row the same bits whatever the number of rows
     and its place among them; None where no rule is known that does.
 
     Args:
         product: of rows [N, width], at any N.
         work: multiplications that it takes for a row; counts that take too long are left out.
+        tried: rising numbers of rows, 64 among them.
     """
-    most = max(64, int(min(MANY[-1], WORK / max(work, 1.0))))
-    counts = [n for n in (*COUNTS, *MANY) if n <= most]
+    most = max(64, int(WORK / max(work, 1.0)))
+    counts = [n for n in tried if n <= most]
     x = torch.randn(counts[-1], width, generator=torch.Generator().manual_seed(0))
     base = next(n for n in reversed(counts) if n % 64 == 0)  # which every candidate allows
     whole = product(x[:base])
@@ -137,20 +140,30 @@ def force(rule: RowRule) -> Generator[None]:
         _forced.pop()
 
 
-def rule_for(kind: str, product: Product, width: int, columns: int, dtype: str) -> RowRule | None:
+def rule_for(
+    kind: str,
+    product: Product,
+    width: int,
+    columns: int,
+    dtype: str,
+    tried: Sequence[int] = (*COUNTS, *MANY),
+) -> RowRule | None:
     """The rule of a product of rows [N, width] with [width, columns], from memory, from the file of
     an earlier process, or measured now.
 
     Args:
         kind: which operator it is.
         dtype: in which it computes, for instance "float32".
+        tried: rising numbers of rows that are measured, 64 among them.
     """
     if _forced:
         return _forced[-1]
     key = (*_surroundings(), kind, str(width), str(columns), dtype, str(torch.get_num_threads()))
     if key not in _known:
         kept, name = _read(), " | ".join(key)
-        _known[key] = kept[name] if name in kept else measure(product, width, width * columns)
+        _known[key] = (
+            kept[name] if name in kept else measure(product, width, width * columns, tried)
+        )
         if name not in kept:
             _write(name, _known[key])
     return _known[key]

@@ -8,21 +8,48 @@ H / K, d = size of a head, L = columns, a multiple of 64.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 BLOCK = 64  # columns that are added at once, and queries that are looked at together
 SCORES = 1 << 18  # that exist at a time: 1 MB, which stays in a processor's cache
 
 
+class Tiling(NamedTuple):
+    """How products are made where kernels add in an order that depends on their number of rows or
+    columns.
+
+    Args:
+        up: the number of queries to which a part of at most BLOCK is filled up.
+        split: scores are made of BLOCK columns at a time, so that a column's place in a product
+            does not depend on how many there are.
+    """
+
+    up: Callable[[int], int] = int
+    split: bool = False
+
+
+WHOLE = Tiling()  # products as large as they come
+
+
 def attend(
-    query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float | None = None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    seen: Tensor,
+    scale: float | None = None,
+    tiling: Tiling = WHOLE,
 ) -> Tensor:
     """[n, q, H, d] of queries [n, H, q, d] over keys and values [n, K, L, d].
 
     Args:
         seen: bool [n, 1, q, L], true where a query sees a column, at least one for each.
         scale: of the products; None = d ** -0.5.
+        tiling: of the products, for this processor.
     """
     n, heads, q, d = query.shape
     out = query.new_empty(n, q, heads, d)
@@ -39,18 +66,27 @@ def attend(
                 values[few, :, :upto],
                 seen[few, :, some, :upto],
                 d**-0.5 if scale is None else scale,
+                tiling,
             )
     return out
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float) -> Tensor:
-    n, heads, q, d = query.shape
-    shared, columns = keys.shape[1], keys.shape[2]
+def _attend(
+    query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float, tiling: Tiling
+) -> Tensor:
+    n, heads, asked, d = query.shape
+    if more := tiling.up(asked) - asked:
+        query, seen = (pad(x, (0, 0, 0, more), value=True) for x in (query, seen))
+    shared, columns, q = keys.shape[1], keys.shape[2], asked + more
     lined = query.reshape(n * shared, -1, d)  # heads that share keys are queries of one head
-    scores = torch.bmm(lined, keys.flatten(0, 1).transpose(1, 2)).mul_(scale)
-    scores.view(n, heads, q, columns).masked_fill_(~seen, float("-inf"))
+    turned = keys.flatten(0, 1).transpose(1, 2)
+    if tiling.split and columns > BLOCK:
+        scores = torch.cat([torch.bmm(lined, some) for some in turned.split(BLOCK, 2)], 2)
+    else:
+        scores = torch.bmm(lined, turned)
+    scores.mul_(scale).view(n, heads, q, columns).masked_fill_(~seen, float("-inf"))
     mixed = mix(scores.softmax(-1), values.flatten(0, 1))
-    return mixed.view(n, heads, q, d).transpose(1, 2)
+    return mixed.view(n, heads, q, d)[:, :, :asked].transpose(1, 2)
 
 
 def attend_one(

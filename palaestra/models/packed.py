@@ -30,13 +30,14 @@ def attention(
     *,
     layout: Layout | None = None,
     grouped: bool = False,
+    tiling: blockwise.Tiling = blockwise.WHOLE,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention over the blocks of a layout. query [1, H, N, D] -> [1, N, H, D]; without a layout
     as in transformers.
 
     `grouped`: the mask is final, and heads that share keys do so without a copy of these
-    (transformers repeats them).
+    (transformers repeats them). `tiling`: of attention over prompts in float32 on a processor.
     """
     if layout is None and not grouped:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
@@ -44,7 +45,7 @@ def attention(
     if layout is None:
         exact = query.device.type == "cpu" and query.dtype == torch.float32
         if exact and attention_mask is not None:
-            return _attend_in_blocks(query, key, value, attention_mask, scale), None
+            return _attend_in_blocks(query, key, value, attention_mask, scale, tiling), None
         return _attend(query, key, value, attention_mask, scale), None
     outs = []
     for b in layout.blocks:
@@ -101,13 +102,18 @@ def _attend(
 
 
 def _attend_in_blocks(
-    query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scale: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    seen: Tensor,
+    scale: float | None,
+    tiling: blockwise.Tiling,
 ) -> Tensor:
     """The same [n, q, H, d] with sums whose order depends on nobody else: a decode step of one query
     each, or a pass over prompts.
     """
     if query.shape[2] > 1:
-        return blockwise.attend(query, key, value, seen, scale)
+        return blockwise.attend(query, key, value, seen, scale, tiling)
     bias = query.new_zeros(seen.shape[0], 1, seen.shape[3])
     bias = bias.masked_fill_(~seen[:, 0], float("-inf")).repeat_interleave(key.shape[1], 0)
     return blockwise.attend_one(query, key, value, bias, scale).view_as(query).transpose(1, 2)

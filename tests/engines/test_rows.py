@@ -11,12 +11,11 @@ from palaestra.engines.rows import ANY, RowRule, join, measure, rule_for
 
 
 def kernel(wrong):
-    """A product that is off by one in the last digits wherever `wrong(rows, place)`."""
-    exact = torch.arange(30.0).view(6, 5)
+    """A product with a part of the identity that is off wherever `wrong(rows, place)`."""
 
     def product(x):
         places = torch.tensor([1e-3 * wrong(len(x), i) for i in range(len(x))])
-        return x @ exact + places[:, None]
+        return x[:, :5] + places[:, None]
 
     return product
 

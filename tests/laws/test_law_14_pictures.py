@@ -10,6 +10,7 @@ import pytest
 import torch
 from palaestra.chat.dialect import Chat
 from palaestra.engines.endpoint import EndpointPlayer
+from palaestra.engines.linears import in_measured_rows
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
 from palaestra.models.eyes import Seen, fit_picture
@@ -24,7 +25,6 @@ from palaestra.store.codec import decode, encode
 from palaestra.types import Ask, ChatRequest, Example, Message, Row, Sampling, Segment
 from palaestra.update import pack
 
-from tests.laws.processors import need_rows_of_eight
 from tests.rounding import agree
 
 
@@ -248,12 +248,13 @@ def test_pictures_of_any_size_are_stretched_to_what_the_eyes_see(model):
     halves[:, 50:] = 255
     seen = fit_picture(Picture(shape=halves.shape, data=halves.tobytes()))
     assert (seen[:, :15] == 0).all() and (seen[:, 17:] == 255).all()
-    need_rows_of_eight()
     ids = torch.tensor([[*flat.ids(16)], [*plain.ids(16)]])
     both = Seen.of([flat, plain], model.device)
-    together = model.embed(ids, both)
-    for i, alone in enumerate((flat, plain)):
-        assert torch.equal(together[i], model.embed(ids[i : i + 1], Seen.of([alone], model.device))[0])
+    with in_measured_rows(model.eyes):
+        together = model.embed(ids, both)
+        for i, alone in enumerate((flat, plain)):
+            assert torch.equal(together[i], model.embed(ids[i : i + 1], Seen.of([alone], model.device))[0])
+    torch.testing.assert_close(model.embed(ids, both), together)
 
 
 def test_who_sees_nothing_refuses_pictures(model):
