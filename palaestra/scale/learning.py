@@ -210,9 +210,13 @@ class ShardedContext(RunContext):
 
     @contextmanager
     def weights(self, name: str) -> Generator[Iterable[tuple[str, Tensor]]]:
-        """On rank 0: the trained weights of a learner that have moved, of the types that files have,
-        one after another. No more than the one at hand is whole on any rank.
+        """On rank 0. Of what has moved since it was gathered no more than the one at hand is whole on
+        any rank.
         """
+        if name not in self._stale:
+            with super().weights(name) as values:
+                yield values
+            return
         kept = super().model(name).named_trainable()
         self.send(("show", (name,)))
         every = self.sharded(name).full_weights()

@@ -22,7 +22,7 @@ from palaestra.run.driver import train
 from palaestra.run.plan import Plan
 from palaestra.scale.learning import Follower, follow, sharded_context
 from palaestra.scale.local_ranks import MEETING, run_ranks
-from palaestra.scale.weights import flat_weights, set_weights
+from palaestra.scale.weights import publish, set_weights
 from palaestra.store.checkpoint import find_latest
 from palaestra.store.columns import path
 from palaestra.values import override
@@ -66,17 +66,17 @@ def sharded_run(mesh, name, steps, out):
     ctx = sharded_context(context(name, steps, out), mesh, lambda order: told(mesh, order))
     try:
         result = asyncio.run(train(recipe_of(name), ctx))
-        return result.metrics["weights_sha256"], digest_of_published(flat_weights(ctx.model("policy")), name)
+        return result.metrics["weights_sha256"], digest_of_published(publish(ctx, ["policy"], steps), name)
     finally:
         ctx.close()
 
 
-def digest_of_published(weights, name):
+def digest_of_published(publication, name):
     """Of a model of a receiver, which starts as the run's did, with the weights put into it."""
     model = load("tiny", **RUNS[name][1])
     for head in recipe_of(name).learners["policy"].heads:
         model.add_head(head)
-    set_weights(model, weights)
+    set_weights(model, publication.weights["policy"])
     return weights_sha256(model)
 
 

@@ -4,6 +4,8 @@ Rank 0 empties the model that it keeps beside its slices: what comes out right c
 """
 
 import gc
+import weakref
+import zlib
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from palaestra.run.plan import Plan
 from palaestra.scale import learning
 from palaestra.scale.learning import Follower, follow, sharded_context
 from palaestra.scale.local_ranks import run_ranks
+from palaestra.scale.weights import HeldBucket, publish, sums_of
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from tests.models.test_routing import mixture
@@ -118,6 +121,25 @@ def digest(ctx, folder):
     return ctx.weights_sha256("policy"), not any(p.any() for p in ctx.models["policy"].trainable())
 
 
+def published(ctx, folder):
+    """The sums of what is published, in buckets of at most 100,000 bytes; the most bytes of buckets that were alive at
+    once, and whether rank 0 left the model that it keeps alone."""
+    empty(ctx.models["policy"])
+    ctx.moving("policy")
+    alive, peak = [], 0
+
+    def keep(arrays):
+        nonlocal peak, alive
+        alive = [x for x in alive if x() is not None] + [weakref.ref(v) for v in arrays.values()]
+        peak = max(peak, sum(x().nbytes for x in alive))
+        return HeldBucket({n: zlib.crc32(v.copy().data) for n, v in arrays.items()})  # arrays themselves are let go
+
+    publication = publish(ctx, ["policy"], 1, keep, 100_000)
+    crc = {n: x for bucket in publication.weights["policy"] for n, x in bucket().items()}
+    kept = not any(p.any() for p in ctx.models["policy"].trainable())
+    return publication.sums["policy"], crc, peak, kept, len(publication.weights["policy"])
+
+
 def restored(ctx, folder):
     """The digest after slices of zeros took over what `saved` wrote, and the same two facts: bytes held, and whether the
     model that rank 0 keeps was left alone."""
@@ -133,7 +155,7 @@ def restored(ctx, folder):
     return ctx.weights_sha256("policy"), kept, held.peak
 
 
-WORK = (saved, full_disk, digest, restored)
+WORK = (saved, full_disk, digest, restored, published)
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +202,20 @@ def test_a_full_disk_leaves_the_ranks_in_step(facts):
 def test_the_digest_of_slices_is_that_of_the_whole_model(facts):
     found, folder = facts
     assert all(found[case][2] == (weights_sha256(model_of(case, folder)), True) for case in CASES)
+
+
+def test_slices_are_published_in_buckets(facts):
+    """The bits of the whole model, of which no rank had more than two buckets: one on its way, and the next."""
+    found, folder = facts
+    for case in CASES:
+        model, (sums, crc, peak, kept, buckets) = model_of(case, folder), found[case][4]
+        assert (
+            sums == crc == sums_of(model.named_trainable()) and kept and list(sums) == list(model.named_trainable())
+        ), case
+        sizes = [p.nbytes for p in model.trainable()]
+        assert peak <= 2 * max(*sizes, 100_000), case
+        if case == "several files":
+            assert buckets > 20 and peak < sum(sizes) / 8
 
 
 def test_slices_take_over_a_checkpoint_one_weight_after_another(facts):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,13 @@ class RunTraining(RunModels):
     def optimiser_state(self, name: str) -> dict[str, Any]:
         """What an optimiser needs to go on, whole, as files hold it."""
         return self.optimisers[name].state_dict()
+
+    @contextmanager
+    def weights(self, name: str) -> Generator[Iterable[tuple[str, Tensor]]]:
+        """The trained weights of a learner as they are now, one after another, by the names and of the
+        types that files have.
+        """
+        yield self.whole(name).named_trainable().items()
 
     def save(self, name: str, directory: Path, *, whole: bool) -> None:
         """Writes a model with its present weights; of one with adapters these alone, unless it is to
