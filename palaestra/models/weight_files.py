@@ -162,7 +162,7 @@ def read_weights(module: Any, directory: Path) -> Iterator[tuple[str, Tensor]]:
     if not reads_alone(module, files):
         saved = read_module(directory, module.dtype, "eager")
         return saved.named_parameters()
-    opened = {path: safe_open(path, framework="pt") for path in {*files.values()}}
+    opened = {path: open_file(path) for path in {*files.values()}}
     for name, p in module.named_parameters():
         shape = tuple(opened[files[name]].get_slice(name).get_shape())
         if shape != p.shape:
@@ -170,7 +170,28 @@ def read_weights(module: Any, directory: Path) -> Iterator[tuple[str, Tensor]]:
                 f"{directory}: the weight {name} is {shape}, and that of the model {tuple(p.shape)}; "
                 "take the folder of a model of the same architecture"
             )
-    return ((n, opened[files[n]].get_tensor(n)) for n, _ in module.named_parameters())
+    return ((n, read_tensor(opened[files[n]], n, files[n])) for n, _ in module.named_parameters())
+
+
+def open_file(path: Path) -> Any:
+    """A safetensors file whose tensors are read when they are asked for. It is not mapped: a file that
+    shrinks or fails while it is read is an error then, where a page of it that is missing would end the
+    process without one.
+    """
+    return safe_open(path, framework="pt", backend="pread")
+
+
+def read_tensor(opened: Any, name: str, path: Path) -> Tensor:
+    """A tensor of an open safetensors file. Raises UserError, which names the file, where it cannot be
+    read.
+    """
+    try:
+        return opened.get_tensor(name)
+    except Exception as error:  # of the system, or of safetensors, which has its own
+        raise UserError(
+            f"{path}: the tensor {name} cannot be read ({type(error).__name__}: {error}); take another "
+            "checkpoint, or another copy of this one"
+        ) from error
 
 
 def digest_of(weights: Iterable[tuple[str, Tensor]]) -> str:

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -364,11 +365,11 @@ class ShardedModel:
     @torch.no_grad()
     def set_weights(self, values: Iterable[Tensor] | None) -> None:
         """Sets every trained weight, in the order of `named_trainable`. Rank 0 gives the values,
-        the others None.
+        the others None. Errors are those of `scatter`.
         """
-        given = iter(values or ())
+        given = None if values is None else iter(values)
         for p in self.model.trainable():
-            p.copy_(scatter(cast(DTensor, p), None if values is None else next(given)))
+            p.copy_(scatter(cast(DTensor, p), None if given is None else partial(next, given)))
 
     def optimiser_state(self, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
         """The state dict that the optimiser would have in one process, on the CPU."""
@@ -382,7 +383,9 @@ class ShardedModel:
     def set_optimiser_state(
         self, optimiser: torch.optim.Optimizer, state: Mapping[str, Any] | None
     ) -> None:
-        """Sets an optimiser to the state dict of one process, which rank 0 gives."""
+        """Sets an optimiser to the state dict of one process, which rank 0 gives. Errors are those of
+        `scatter`.
+        """
         states: list[Any] = [None]
         if state is not None:  # what is no slice of a weight travels at once
             small = {
@@ -394,7 +397,7 @@ class ShardedModel:
         moved = [p for group in optimiser.param_groups for p in group["params"]]
         mine = {
             i: {
-                k: scatter(moved[i], None if state is None else state["state"][i][k])
+                k: scatter(moved[i], None if state is None else partial(state["state"][i].get, k))
                 if v is None
                 else v
                 for k, v in each.items()
@@ -414,8 +417,33 @@ def full(x: Tensor) -> Tensor:
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
-def scatter(like: DTensor, value: Tensor | None) -> DTensor:
-    """This rank's slice of a tensor that rank 0 gives, cut as `like` is, of its type."""
-    empty = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-    whole = empty if value is None else empty.copy_(value)
+def scatter(like: DTensor, read: Callable[[], Tensor] | None) -> DTensor:
+    """This rank's slice of a tensor that rank 0 reads, cut as `like` is, of its type.
+
+    Args:
+        like: this rank's slice of a tensor of that shape.
+        read: on rank 0, gives the tensor; None on the others.
+
+    Raises:
+        UserError: rank 0 could not read it, on every rank; there whatever `read` raised.
+    """
+    whole = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+    failure: Exception | None = None
+    if read is not None:
+        try:
+            value = read()
+            if value.shape != like.shape:
+                raise UserError(
+                    f"a tensor is {tuple(value.shape)}, and was to be {tuple(like.shape)}"
+                )
+            whole.copy_(value)
+        except Exception as error:  # the other ranks wait, whatever it is
+            failure = error
+    # nobody waits for a slice that will not come
+    reasons = [failure and (str(failure) or type(failure).__name__)]
+    dist.broadcast_object_list(reasons, group=like.device_mesh.get_group(), group_src=0)
+    if failure is not None:
+        raise failure
+    if reasons[0] is not None:
+        raise UserError(f"rank 0 hands out no more tensors: {reasons[0]}")
     return distribute_tensor(whole, like.device_mesh, like.placements)
