@@ -31,13 +31,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
 from palaestra.models.inside.attention import FROM_MAPS
 from palaestra.models.model import Model
+from palaestra.models.optimiser_files import DueTensor
 from palaestra.run.moves import Forward, TokenMoves
 from palaestra.types import Batch, Objective, Outputs
 from palaestra.update import add_metrics, cut_to, loss_of, pad_to, split
@@ -371,20 +372,11 @@ class ShardedModel:
         for p in self.model.trainable():
             p.copy_(scatter(cast(DTensor, p), None if given is None else partial(next, given)))
 
-    def optimiser_state(self, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-        """The state dict that the optimiser would have in one process, on the CPU."""
-        state = optimiser.state_dict()
-        whole = {
-            i: {k: full(v).cpu() if isinstance(v, Tensor) else v for k, v in each.items()}
-            for i, each in state["state"].items()
-        }
-        return {**state, "state": whole}
-
     def set_optimiser_state(
         self, optimiser: torch.optim.Optimizer, state: Mapping[str, Any] | None
     ) -> None:
-        """Sets an optimiser to the state dict of one process, which rank 0 gives. Errors are those of
-        `scatter`.
+        """Sets an optimiser to the state dict of one process, which rank 0 gives and may have read one
+        tensor after another (`DueTensor`). Errors are those of `scatter`.
         """
         states: list[Any] = [None]
         if state is not None:  # what is no slice of a weight travels at once
@@ -394,10 +386,10 @@ class ShardedModel:
             }
             states = [{**state, "state": small}]
         dist.broadcast_object_list(states, group=self.mesh.get_group(), group_src=0)
-        moved = [p for group in optimiser.param_groups for p in group["params"]]
+        moved = moved_by(optimiser)
         mine = {
             i: {
-                k: scatter(moved[i], None if state is None else partial(state["state"][i].get, k))
+                k: scatter(moved[i], None if state is None else reader(state["state"][i][k]))
                 if v is None
                 else v
                 for k, v in each.items()
@@ -407,14 +399,41 @@ class ShardedModel:
         optimiser.load_state_dict({**states[0], "state": mine})
 
 
+def moved_by(optimiser: torch.optim.Optimizer) -> list[Any]:
+    """The parameters of an optimiser, in the order in which its state dict counts them."""
+    return [p for group in optimiser.param_groups for p in group["params"]]
+
+
 def is_sliced(x: Any) -> bool:
     """Whether an entry of an optimiser's state is cut as its weight is; a count of steps is not."""
-    return isinstance(x, Tensor) and x.dim() > 0
+    return isinstance(x, DueTensor) or (isinstance(x, Tensor) and x.dim() > 0)
+
+
+def reader(x: Tensor | DueTensor) -> Callable[[], Tensor]:
+    """What gives a tensor that is there, or is to be read first."""
+    return x.make if isinstance(x, DueTensor) else lambda: x
 
 
 def full(x: Tensor) -> Tensor:
     """A tensor of which each rank holds a slice, whole on every rank."""
     return x.full_tensor() if isinstance(x, DTensor) else x
+
+
+def on_rank_0(x: DTensor) -> Tensor | None:
+    """A tensor of which each rank holds rows, whole on rank 0, in the processor's memory; None on the
+    others, which hold no more than their rows.
+    """
+    assert x.placements == (Shard(0),), "FSDP cuts along the first dimension"
+    mesh = x.device_mesh
+    rows = -(-x.shape[0] // mesh.size())  # of a slice, of which the last ranks may have fewer
+    mine = x.to_local()
+    padded = mine.new_zeros(rows, *x.shape[1:])
+    padded[: len(mine)] = mine
+    leads = mesh.get_rank() == 0
+    whole = mine.new_empty(rows * mesh.size() if leads else 0, *x.shape[1:])
+    parts = list(whole.split(rows)) if leads else None
+    dist.gather(padded, parts, group=mesh.get_group(), group_dst=0)
+    return whole[: x.shape[0]].cpu() if leads else None
 
 
 def scatter(like: DTensor, read: Callable[[], Tensor] | None) -> DTensor:

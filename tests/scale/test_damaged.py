@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from palaestra.models.load import load, save
+from palaestra.models.optimiser_files import read_state, without_tensors, write_state
 from palaestra.models.weight_files import ShardWriter
 from palaestra.recipes.base import sft
 from palaestra.run.driver import prepare
@@ -21,10 +22,11 @@ from palaestra.scale.local_ranks import MEETING, run_ranks
 from tests.scale.test_learning import context
 
 CASES = {  # what rank 0 says
-    "cut": (
+    "weights": (
         "UserError",
         r"FOLDER/model-000.*: the tensor .* cannot be read \(SafetensorError: .* take another checkpoint",
     ),
+    "moments": ("UserError", r"FOLDER/moments/optimiser.safetensors: the tensor state.0.exp_avg cannot be read"),
     "shape": ("UserError", r"a tensor is \(3, 7\), and was to be \("),
     "unread": ("OSError", r".*Input/output error: 'model-00004-of-00009"),
 }
@@ -47,31 +49,30 @@ def restore(mesh, case, folder):
         DAMAGE[case](folder)
         ctx.sharded("policy")
         begin = time.monotonic()
-        ctx.restore("policy", sft.build().learners["policy"], folder, state_of(ctx, case))
+        ctx.restore("policy", sft.build().learners["policy"], folder, state_of(ctx, folder))
     except Exception as error:
         return type(error).__name__, str(error), time.monotonic() - begin
 
 
-def state_of(ctx, case):
-    """Of an optimiser that has made a step; in one case a moment of the middle has another shape."""
-    weights = ctx.models["policy"].trainable()
+def state_of(ctx, place):
+    """Of an optimiser that has made a step, in files beside the weights."""
     zeros = lambda p: {"step": torch.tensor(1.0), "exp_avg": torch.zeros(p.shape), "exp_avg_sq": torch.zeros(p.shape)}
-    state = {i: zeros(p) for i, p in enumerate(weights)}
-    if case == "shape":
-        state[len(weights) // 2]["exp_avg_sq"] = torch.zeros(3, 7)
+    moments = {i: zeros(p) for i, p in enumerate(ctx.models["policy"].trainable())}
     groups = ctx.optimiser("policy", sft.build().learners["policy"]).state_dict()["param_groups"]
-    return {"state": state, "param_groups": groups}
+    whole = {"state": moments, "param_groups": groups}
+    (place / "moments").mkdir()
+    write_state(whole, place / "moments")
+    return read_state(without_tensors(whole), place / "moments")
 
 
 def during(act):
-    """Runs `act` once three weights have been handed out."""
+    """Runs `act` once three weights have been handed out; what it gives takes the place of the fourth."""
     read = learning.read_weights
 
     def reads(*given):
         for n, (name, value) in enumerate(read(*given)):
-            if n == 3:
-                act()
-            yield name, value
+            other = act() if n == 3 else None
+            yield name, value if other is None else other
 
     learning.read_weights = reads
 
@@ -80,10 +81,16 @@ def fail():
     raise OSError(5, "Input/output error", "model-00004-of-00009.safetensors")
 
 
+def cut(files):
+    """Files end early, after they were opened: a disk that fails, or someone who writes over them."""
+    for file in files:
+        os.truncate(file, 4000)
+
+
 DAMAGE = {
-    # after it was opened: a disk that fails, or someone who writes over the file
-    "cut": lambda folder: during(lambda: [os.truncate(f, 4000) for f in sorted(folder.glob("model-*"))[-3:]]),
-    "shape": lambda folder: None,
+    "weights": lambda folder: during(lambda: cut(sorted(folder.glob("model-*"))[-3:])),
+    "moments": lambda folder: during(lambda: cut(folder.glob("moments/*.safetensors"))),
+    "shape": lambda folder: during(lambda: torch.zeros(3, 7)),
     "unread": lambda folder: during(fail),
 }
 

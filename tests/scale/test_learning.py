@@ -14,6 +14,7 @@ import torch.distributed as dist
 from palaestra.errors import Fault
 from palaestra.models.load import load, weights_sha256
 from palaestra.models.lora import LoRA
+from palaestra.models.optimiser_files import FOLDER, made_state, read_state
 from palaestra.objective.algebra import Algebra
 from palaestra.recipes.base import grpo, ppo, sft
 from palaestra.run.benches import bench_by_name
@@ -93,11 +94,17 @@ def both_ways(mesh, name, folder):
 def weights(folder, name, step):
     """Of the policy in a checkpoint, heads among them; of bfloat16 the masters, which are exact."""
     at = folder / "checkpoints" / f"step-{step}"
-    whole = find_latest(folder)[0].state()["optimisers"]["policy"]
+    whole = optimiser_of(find_latest(folder)[0])
     if "masters" in whole and step == STEPS:
         return dict(enumerate(whole["masters"]))
     files = [at / "model.safetensors", at / "heads.safetensors"]
     return {k: v for f in files if f.exists() for k, v in load_file(f).items()}
+
+
+def optimiser_of(checkpoint):
+    """The state of the policy's optimiser, with its tensors."""
+    stored = checkpoint.state()["optimisers"]["policy"]
+    return made_state(read_state(stored, checkpoint.path / FOLDER / "policy"))
 
 
 def apart(a, b):
