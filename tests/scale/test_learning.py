@@ -169,6 +169,31 @@ def test_ranks_measure_an_engine_that_rounds_otherwise(tmp_path):
     assert mine["mismatch_max"] == pytest.approx(theirs["mismatch_max"], rel=1e-6)
 
 
+def orders_of_a_run(mesh):
+    """What rank 0 has the others do in a run whose rollouts are in another process, which here is a thread."""
+    if mesh.get_rank():
+        return follow(Follower(recipe_of("grpo"), context("grpo", STEPS), mesh), lambda: told(mesh))
+    from palaestra.scale.carrier import RayCarrier
+    from palaestra.scale.cluster import Cluster
+
+    from tests.fake_ray import fake_ray
+
+    orders = []
+    ctx = sharded_context(context("grpo", STEPS), mesh, lambda order: (orders.append(order[0]), told(mesh, order)))
+    ctx.open_carrier = lambda recipe, c: RayCarrier(Cluster(workers=1), recipe, c)
+    with pytest.MonkeyPatch.context() as patch, fake_ray(patch):
+        asyncio.run(train(recipe_of("grpo"), ctx))
+    ctx.close()
+    return orders
+
+
+def test_where_rollouts_are_elsewhere_no_step_gathers_the_whole_model():
+    """Weights are shown for publications, and in the end for the digest."""
+    pytest.importorskip("ray")
+    orders = run_ranks(2, orders_of_a_run)[0]
+    assert orders == ["learn", "show"] * STEPS + ["close"]
+
+
 @dataclass(frozen=True)
 class Unbounded(Algebra):
     """A loss that is not a number."""
