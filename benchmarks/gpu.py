@@ -40,7 +40,7 @@ from palaestra.models.lora import LoRA
 from palaestra.planning.paper import config_of
 from palaestra.run import machine
 from palaestra.run.parts import Parts
-from palaestra.scale.weights import check_publication, publish_models
+from palaestra.scale.weights import Publication, check_publication, in_buckets
 from palaestra.services.lines import answer_sender, questions
 from palaestra.terminal.progress import Headway
 from palaestra.types import value_class
@@ -263,12 +263,14 @@ def publish_times(job: Job, model: Model, name: str, alone: bool) -> dict[str, A
 
 
 def object_seconds(models: Mapping[str, Model]) -> dict[str, float]:
-    """Making an object of what moves, with its sums, and checking it where it arrives."""
+    """Making objects of what moves, with its sums, and checking them where they arrive."""
     begin = time.perf_counter()
-    publication = publish_models(models, 0)
+    buckets = {n: in_buckets(m.named_trainable().items()) for n, m in models.items()}
+    weights = {n: b for n, (b, _) in buckets.items()}
+    publication = Publication(step=0, weights=weights, sums={n: s for n, (_, s) in buckets.items()})
     made = time.perf_counter()
     check_publication(publication, 0, models)
-    size = sum(a.nbytes for of in publication.weights.values() for a in of.values())
+    size = sum(a.nbytes for of in weights.values() for bucket in of for a in bucket().values())
     return {"object": made - begin, "check": time.perf_counter() - made, "object_mb": size / 1e6}
 
 

@@ -35,10 +35,9 @@ from palaestra.models.files import silence_transformers
 from palaestra.models.load import (
     ADAPTER,
     Model,
-    merge_adapters,
     save_adapters,
-    without_adapters,
 )
+from palaestra.models.merged import save_module
 from palaestra.services.lines import Child
 from palaestra.types import Completion, Key, Sampling, seed_of
 
@@ -416,9 +415,9 @@ class VllmEngine:
 
 def write_merged(model: Model, folder: Path, base: bool = False) -> None:
     """What vLLM reads: the model with its adapters merged, or its `base` without them."""
+    folder.mkdir(parents=True, exist_ok=True)
     with silence_transformers():
-        whole = without_adapters(model) if base else merge_adapters(model)
-        whole.save_pretrained(folder)
+        save_module(model, folder, base=base)
         model.tokenizer.save_pretrained(folder)
 
 

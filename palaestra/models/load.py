@@ -4,7 +4,6 @@ code is never run.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -31,6 +30,7 @@ from palaestra.models.files import (
 from palaestra.models.heads import ScalarHead
 from palaestra.models.limits import file_of
 from palaestra.models.lora import LoRA
+from palaestra.models.merged import save_module
 from palaestra.models.model import Model, frozen_copy, trainable_copy, weights_sha256
 from palaestra.models.quantised import dequantise, is_quantised, quantise, restore_conv1d
 from palaestra.models.weight_files import save_weights
@@ -257,8 +257,8 @@ def save(
     `AutoModelForMultimodalLM`; a model whose one head is "score" is
     loaded by `AutoModelForSequenceClassification` as well.
 
-    Adapters are merged into the saved weights and stand beside them in `adapter/`; heads in
-    heads.safetensors.
+    Adapters are merged into the saved weights, one layer after another, and stand beside them in
+    `adapter/`; heads in heads.safetensors.
 
     Args:
         weights: the trained weights one after another, by their names in `named_trainable`, in the
@@ -270,8 +270,7 @@ def save(
     heads = head_weights(model)
     with silence_transformers():
         if weights is None:
-            module = merge_adapters(model)
-            module.save_pretrained(directory, state_dict=classifier_weights(model, module))
+            save_module(model, directory, changes=lambda given: module_weights(model, given, heads))
         else:
             save_weights(model.module, module_weights(model, weights, heads), directory)
         if is_classifier(model):
@@ -288,8 +287,8 @@ def save(
 def module_weights(
     model: Model, weights: Iterable[tuple[str, Tensor]], heads: dict[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Trained weights without those of heads, which replace their namesakes in `heads`; in the end
-    the layer of a sequence classifier.
+    """Weights without those of heads, which replace their namesakes in `heads`; in the end the layer of
+    a sequence classifier, which has no bias in transformers.
     """
     for name, value in weights:
         if name.startswith("head."):
@@ -367,34 +366,9 @@ def load_labels(model: Model, directory: Path) -> None:
         model.heads[name] = head
 
 
-def classifier_weights(model: Model, module: Any) -> dict[str, Tensor] | None:
-    """All weights to save of a sequence classifier; else None, which are those of the module.
-    transformers' classifiers have no bias.
-    """
-    if not is_classifier(model):
-        return None
-    return {**module.state_dict(), f"{SCORE}.weight": head_weights(model)[f"{SCORE}.out.weight"]}
-
-
 def is_classifier(model: Model) -> bool:
     """Whether its one head makes a sequence classifier of the model."""
     return type(model.heads.get(SCORE)) is ScalarHead and len(model.heads) == 1
-
-
-def merge_adapters(model: Model) -> Any:
-    """The model with its adapters merged into a copy: in place and back would move the weights by
-    rounding.
-    """
-    if not model.adapted:
-        return model.module
-    twin: Any = dequantise(copy.deepcopy(model.module))
-    return restore_conv1d(twin.unload() if model.bare else twin.merge_and_unload())
-
-
-def without_adapters(model: Model) -> Any:
-    """A copy of the model below its adapters."""
-    twin: Any = dequantise(copy.deepcopy(model.module))
-    return restore_conv1d(twin.unload())
 
 
 def load_heads(model: Model, directory: str | Path) -> None:

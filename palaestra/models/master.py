@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.errors import UserError
+from palaestra.models.optimiser_files import DueTensor, made_state
 from palaestra.types import Key, seed_of
 
 PIECE = 1 << 21  # weights whose float32 form exists at a time, or one matrix
@@ -69,8 +70,13 @@ class MasterWeights:
     @torch.no_grad()
     def values(self) -> list[Tensor]:
         """The float32 weights, in the order of the parameters."""
-        pairs = zip(self.parameters, self.lower, strict=True)
-        return [p.detach() if lower is None else join_halves(p, lower) for p, lower in pairs]
+        return [self.value(i) for i in range(len(self.parameters))]
+
+    @torch.no_grad()
+    def value(self, i: int) -> Tensor:
+        """The float32 weights of one parameter."""
+        p, lower = self.parameters[i], self.lower[i]
+        return p.detach() if lower is None else join_halves(p, lower)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.inner.zero_grad(set_to_none=set_to_none)
@@ -122,8 +128,16 @@ class MasterWeights:
 
     def state_dict(self) -> dict[str, Any]:
         """With no masters where every parameter is its own."""
+        return made_state(self.due_state())
+
+    def due_state(self) -> dict[str, Any]:
+        """What `state_dict` gives, with masters that are put together when they are needed."""
+        due = lambda i, p: DueTensor(
+            tuple(p.shape), torch.float32, lambda: self.value(i).to("cpu", copy=True)
+        )
         wide = all(lower is None for lower in self.lower)
-        return {"inner": self.inner.state_dict(), "masters": [] if wide else self.values()}
+        masters = [] if wide else [due(i, p) for i, p in enumerate(self.parameters)]
+        return {"inner": self.inner.state_dict(), "masters": masters}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:

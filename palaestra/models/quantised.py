@@ -107,6 +107,15 @@ def dequantise(module: nn.Module) -> nn.Module:
     return module
 
 
+def outline(layer: Linear4bit) -> nn.Linear | Conv1D:
+    """The layer that a packed one stands for, whose weight has a shape and a dtype and no numbers."""
+    made = _made(
+        layer,
+        torch.empty(layer.out_features, layer.in_features, dtype=layer.state.dtype, device="meta"),
+    )
+    return _turn(made) if isinstance(made, _Turned) else made
+
+
 def restore_conv1d(module: nn.Module) -> nn.Module:
     """Makes layers of GPT-2's kind of those that were some before they were packed, in place."""
     _replace(module, (_Turned,), _turn)
@@ -147,15 +156,20 @@ class _Turned(nn.Linear):
 
 
 def _plain(layer: Linear4bit) -> nn.Linear:
+    return _made(layer, layer.dequantised())
+
+
+def _made(layer: Linear4bit, weight_OI: Tensor) -> nn.Linear:
     kind, bias = _Turned if layer.turned else nn.Linear, layer.__dict__["_parameters"]["bias"]
     made = kind(layer.in_features, layer.out_features, bias is not None, device="meta")
-    made.weight = nn.Parameter(layer.dequantised(), requires_grad=False)
+    made.weight = nn.Parameter(weight_OI, requires_grad=False)
     made.bias = bias
     return made
 
 
 def _turn(layer: nn.Linear) -> Conv1D:
-    made = Conv1D(layer.out_features, layer.in_features)
+    with torch.device("meta"):  # without numbers drawn for it
+        made = Conv1D(layer.out_features, layer.in_features)
     made.weight = nn.Parameter(layer.weight.detach().t().contiguous(), requires_grad=False)
     made.bias = layer.bias
     return made

@@ -16,44 +16,47 @@ from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
 from palaestra.errors import UserError
-from palaestra.models.files import explain_failures, read_module
+from palaestra.models.files import read_module
 from palaestra.models.limits import file_of
 
-WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+STEM = "model"  # how the names of a model's files begin
+WHOLE, INDEX = f"{STEM}.safetensors", f"{STEM}.safetensors.index.json"
+ANOTHER = "take another checkpoint, or another copy of this one"
 SHARD = 1 << 30  # bytes of a file of weights, unless one weight is larger
 
 
-def files_of_weights(where: Path | str, name: str) -> dict[str, Path]:
-    """The file of each weight of a folder or of an id of the hub, by the weight's name there.
+def files_of_weights(where: Path | str, name: str, stem: str = STEM) -> dict[str, Path]:
+    """The file of each weight of a folder or of an id of the hub, by the weight's name there. `stem` is how
+    the files' names begin.
 
     Raises UserError, which calls the model `name`, where there are no safetensors files or one of
     them is missing.
     """
-    index = file_of(where, INDEX)
+    single, many = f"{stem}.safetensors", f"{stem}.safetensors.index.json"
+    index = file_of(where, many)
     if index is not None:
         names: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         shards = {s: file_of(where, s) for s in set(names.values())}
         if gone := sorted(s for s, path in shards.items() if path is None):
             raise UserError(f"{name}: its file {gone[0]} is missing; download it again")
         return {n: path for n, s in names.items() if (path := shards[s]) is not None}
-    path = file_of(where, WHOLE)
+    path = file_of(where, single)
     if path is None:
         raise UserError(
-            f"{name} has neither {WHOLE} nor {INDEX}; load it with transformers and save it "
+            f"{name} has neither {single} nor {many}; load it with transformers and save it "
             "again with `save_pretrained`"
         )
-    with explain_failures(name), safe_open(path, framework="pt") as file:
-        return dict.fromkeys(file.keys(), path)
+    return dict.fromkeys(open_file(path).keys(), path)
 
 
 class ShardWriter:
     """Writes weights into safetensors files of at most `size` bytes, and their index where there are
     several. Nothing but the shard at hand is in memory. Files get their names when the block ends, and
-    none is left where it raises.
+    none is left where it raises. `stem` is how their names begin.
     """
 
-    def __init__(self, folder: Path, size: int = SHARD) -> None:
-        self.folder, self.size = folder, size
+    def __init__(self, folder: Path, size: int = SHARD, *, stem: str = STEM) -> None:
+        self.folder, self.size, self.stem = folder, size, stem
         self.shard: dict[str, Tensor] = {}
         self.shards: list[list[str]] = []
         self.bytes = 0
@@ -77,14 +80,15 @@ class ShardWriter:
     def _close(self) -> None:
         self._flush()
         n = len(self.shards)
-        names = [f"model-{i:05d}-of-{n:05d}.safetensors" for i in range(1, n + 1)]
-        names = [WHOLE] if n == 1 else names
+        names = [f"{self.stem}-{i:05d}-of-{n:05d}.safetensors" for i in range(1, n + 1)]
+        names = [f"{self.stem}.safetensors"] if n == 1 else names
         for i, name in enumerate(names):
             os.replace(self._aside(i), self.folder / name)
         if n > 1:
             where = {w: name for name, s in zip(names, self.shards, strict=True) for w in s}
             index = {"metadata": {"total_size": self.bytes}, "weight_map": where}
-            (self.folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+            text = json.dumps(index, indent=2) + "\n"
+            (self.folder / f"{self.stem}.safetensors.index.json").write_text(text, encoding="utf-8")
 
     def _flush(self) -> None:
         save_file(self.shard, self._aside(len(self.shards)), metadata={"format": "pt"})
@@ -162,7 +166,7 @@ def read_weights(module: Any, directory: Path) -> Iterator[tuple[str, Tensor]]:
     if not reads_alone(module, files):
         saved = read_module(directory, module.dtype, "eager")
         return saved.named_parameters()
-    opened = {path: safe_open(path, framework="pt") for path in {*files.values()}}
+    opened = {path: open_file(path) for path in {*files.values()}}
     for name, p in module.named_parameters():
         shape = tuple(opened[files[name]].get_slice(name).get_shape())
         if shape != p.shape:
@@ -170,7 +174,32 @@ def read_weights(module: Any, directory: Path) -> Iterator[tuple[str, Tensor]]:
                 f"{directory}: the weight {name} is {shape}, and that of the model {tuple(p.shape)}; "
                 "take the folder of a model of the same architecture"
             )
-    return ((n, opened[files[n]].get_tensor(n)) for n, _ in module.named_parameters())
+    return ((n, read_tensor(opened[files[n]], n, files[n])) for n, _ in module.named_parameters())
+
+
+def open_file(path: Path) -> Any:
+    """A safetensors file whose tensors are read when they are asked for. It is not mapped: a file that
+    shrinks or fails while it is read is an error then, where a page of it that is missing would end the
+    process without one. Raises UserError, which names the file, for one that is not whole.
+    """
+    try:
+        return safe_open(path, framework="pt", backend="pread")
+    except Exception as error:  # of the system, or of safetensors, which has its own
+        raise UserError(
+            f"{path} cannot be read ({type(error).__name__}: {error}); {ANOTHER}"
+        ) from error
+
+
+def read_tensor(opened: Any, name: str, path: Path) -> Tensor:
+    """A tensor of an open safetensors file. Raises UserError, which names the file, where it cannot be
+    read.
+    """
+    try:
+        return opened.get_tensor(name)
+    except Exception as error:  # of the system, or of safetensors, which has its own
+        raise UserError(
+            f"{path}: the tensor {name} cannot be read ({type(error).__name__}: {error}); {ANOTHER}"
+        ) from error
 
 
 def digest_of(weights: Iterable[tuple[str, Tensor]]) -> str:

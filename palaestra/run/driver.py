@@ -31,6 +31,7 @@ from palaestra.method import Recipe
 from palaestra.models.ears import EARS
 from palaestra.models.eyes import EYES
 from palaestra.models.load import Model, trainable_copy
+from palaestra.models.optimiser_files import FOLDER, read_state
 from palaestra.models.tower import set_rates
 from palaestra.models.vocabulary import check_vocabulary
 from palaestra.rollout.cast import Moving
@@ -347,7 +348,8 @@ def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog
         )
     for name, learner in recipe.learners.items():
         where = latest.path / folder(recipe, name)
-        ctx.restore(name, learner, where, whole["optimisers"][name])
+        tensors = latest.path / FOLDER / name
+        ctx.restore(name, learner, where, read_state(whole["optimisers"][name], tensors))
     state: State = whole["state"]
     log.truncate_after(state["step"])
     rollouts.remove_after(ctx.out, state["step"])

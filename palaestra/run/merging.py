@@ -7,7 +7,8 @@ from typing import Any
 
 from palaestra.context import Context
 from palaestra.models.arithmetic import HEAD, Merge, common_weights, untie_head, write_weights
-from palaestra.models.load import merge_adapters, save
+from palaestra.models.load import save
+from palaestra.models.merged import merge_adapters
 from palaestra.models.model import Model, trainable_copy
 from palaestra.models.vocabulary import check_vocabulary
 from palaestra.types import Result, stage

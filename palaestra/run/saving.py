@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from torch import Tensor
 from palaestra.attempts import Flight
 from palaestra.errors import Fault, Paused
 from palaestra.method import Recipe
+from palaestra.models.optimiser_files import FOLDER, DueTensor, without_tensors, write_state
 from palaestra.models.quantised import unpacked_more_bytes
 from palaestra.rollout.queue import check_some
 from palaestra.step import copy_state
@@ -143,8 +144,8 @@ def groups_of(flight: Flight) -> list[Group] | None:
 
 @dataclass
 class Draft:
-    """A checkpoint whose attempts are still under way: its models lie on the disk, and its state
-    and the optimisers' wait in memory, as they were.
+    """A checkpoint whose attempts are still under way: its models and its optimisers' tensors lie on the
+    disk, and its state waits in memory, as it was.
     """
 
     state: State
@@ -156,8 +157,7 @@ class Draft:
         if ctx.out is None:
             return None
         models = checkpoint.write_draft(ctx.out, state["step"], writers_of(ctx, whole=whole))
-        optimisers = {n: on_host(ctx.optimiser_state(n)) for n in ctx.optimisers}
-        return cls(copy_state(state), optimisers, models)
+        return cls(copy_state(state), on_host(small_states(ctx)), models)
 
     def seal(self, ctx: RunContext) -> None:
         """Makes it a checkpoint."""
@@ -187,17 +187,24 @@ def save_checkpoint(ctx: RunContext, state: State, *, whole: bool) -> None:
     """
     if ctx.out is None:
         return
-    optimisers = {n: ctx.optimiser_state(n) for n in ctx.optimisers}
-    whole_state = {"state": state, "optimisers": optimisers}
+    whole_state = {"state": state, "optimisers": small_states(ctx)}
     writers = writers_of(ctx, whole=whole)
     checkpoint.save(ctx.out, state["step"], whole_state, writers, keep=ctx.plan.keep)
 
 
-def writers_of(ctx: RunContext, *, whole: bool) -> dict[str, Callable[[Path], object]]:
-    """What writes the models, by the folder of each in a checkpoint."""
+def writers_of(ctx: RunContext, *, whole: bool) -> Mapping[str, Callable[[Path], object]]:
+    """What writes the models and the tensors of the optimisers, by the folder of each in a checkpoint."""
     names = list(ctx.optimisers)
-    write = lambda n: lambda directory: ctx.save(n, directory, whole=whole)
-    return {folder(names, n): write(n) for n in names}
+    models = lambda n: lambda directory: ctx.save(n, directory, whole=whole)
+    states = lambda n: lambda directory: write_state(ctx.optimiser_state(n), directory)
+    return {folder(names, n): models(n) for n in names} | {
+        f"{FOLDER}/{n}": states(n) for n in names
+    }
+
+
+def small_states(ctx: RunContext) -> dict[str, Any]:
+    """The optimisers' states, which name the tensors that `writers_of` write."""
+    return {n: without_tensors(ctx.optimiser_state(n)) for n in ctx.optimisers}
 
 
 def save_rollouts(ctx: RunContext, step: int) -> None:
@@ -240,7 +247,9 @@ def _bytes(tree: Any) -> int:
     sizes: dict[int, int] = {}
 
     def visit(x: Any) -> None:
-        if isinstance(x, Tensor):
+        if isinstance(x, DueTensor):
+            sizes[id(x)] = x.nbytes
+        elif isinstance(x, Tensor):
             sizes[x.data_ptr()] = x.numel() * x.element_size()
         elif isinstance(x, dict):
             for v in x.values():

@@ -1,8 +1,9 @@
 """Rollouts on Ray: tickets go to processes of their own, on this machine or on others.
 
 The driver is the learner. A thread of it, the pump, hands tickets out and takes answers in all the
-time, also while the learner works. The weights of a step are one object of Ray's store, which each machine holds once; a
-worker takes them between two of its tickets.
+time, also while the learner works. The weights of a step are objects of Ray's store, one for each bucket
+of tensors, which each machine holds once; a worker takes them between two of its tickets, and begins to
+load them when all of them have come.
 
 Exactly once: Ray says of a call that is lost that it may or may not have run, so nothing is built
 on that. A ticket's answer is a function of the ticket, and the first one counts; one whose worker
@@ -31,7 +32,7 @@ from palaestra.errors import Fault
 from palaestra.planning.trace import Span, trace_of
 from palaestra.scale.cluster import STARTING
 from palaestra.scale.judges import AskJudges, JudgeProcess
-from palaestra.scale.weights import WrongWeights, publish
+from palaestra.scale.weights import Arrays, WrongWeights, publish
 from palaestra.scale.worker import Brought, Worker, WorkerParts, add_usage
 from palaestra.store.checkpoint import write_atomic
 from palaestra.types import Group, Metrics
@@ -45,6 +46,26 @@ LOOK = 0.2  # seconds between two looks at who answers
 MISSED = 2 * LOOK  # the most that counts as silence between two of its own looks
 FATAL_KILLS = 2  # workers that may end under a ticket before it is its fault
 DEATHS, WITHIN = 3, 600.0  # of one place, in seconds: after these it stays empty
+COMES = 600.0  # seconds in which a bucket of weights must have come to the machine that asks for it
+
+
+@dataclass(frozen=True)
+class StoredBucket:
+    """Some tensors of a publication as an object of Ray's store."""
+
+    reference: Any
+
+    @classmethod
+    def of(cls, arrays: Arrays) -> StoredBucket:
+        return cls(ray.put(arrays))
+
+    def __call__(self) -> Arrays:
+        """The arrays, on the memory of the store. Raises WrongWeights where they are lost."""
+        try:
+            return ray.get(self.reference, timeout=COMES)
+        except exceptions.RayError as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise WrongWeights(f"some of the published weights did not come ({why})") from None
 
 
 @dataclass(eq=False)
@@ -219,7 +240,7 @@ class RayCarrier:
         begin = time.perf_counter()
         needed = {h.ticket.step for h in self._all_handed()}
         self.versions = {s: r for s, r in self.versions.items() if s in needed}
-        self.versions[step] = ray.put(publish(self.ctx, self.learners, step))
+        self.versions[step] = ray.put(publish(self.ctx, self.learners, step, StoredBucket.of))
         self._tell("publish_seconds", time.perf_counter() - begin)
 
     def _renew(self, step: int) -> None:

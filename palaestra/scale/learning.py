@@ -4,12 +4,12 @@ Rank 0 is the process that drives the run. It holds every model twice: whole, fo
 evaluates and is saved, and as its slice, which learns. The others, the followers, hold slices
 alone. Rank 0 sends each order to the followers and then takes part in it itself:
 
-    learn              a step's groups, from which every rank credits, packs and updates the same
-    show               the weights of a learner one after another, for what needs no more of them
-    gather             the weights of a learner to rank 0, before what is whole there is used
-    gather_optimiser   its optimiser's state to rank 0, for a checkpoint
-    scatter            weights and optimiser of a checkpoint from rank 0
-    close              the end
+    learn          a step's groups, from which every rank credits, packs and updates the same
+    show           the weights of a learner one after another, for what needs no more of them
+    gather         the weights of a learner to rank 0, before what is whole there is used
+    gather_state   one tensor of its optimiser's state to rank 0, for a checkpoint
+    scatter        weights and optimiser of a checkpoint from rank 0
+    close          the end
 
 What is saved is what a run in one process saves, so a checkpoint goes on with any number of ranks.
 """
@@ -23,13 +23,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
 
 from palaestra.context import Engine, Learns, Runnable
 from palaestra.errors import Fault, UserError
@@ -37,13 +38,21 @@ from palaestra.method import Recipe
 from palaestra.models.files import explain_failures, silence_transformers
 from palaestra.models.load import Model, load_heads, save
 from palaestra.models.master import Optimizer
+from palaestra.models.optimiser_files import DueTensor
 from palaestra.models.routing import for_learner
 from palaestra.models.weight_files import converts_alone, digest_of, read_weights
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.run.mismatch import compared, gaps
 from palaestra.run.moves import TokenMoves
-from palaestra.scale.sharded import ShardedModel, sharing_copy
+from palaestra.scale.sharded import (
+    ShardedModel,
+    is_sliced,
+    moved_by,
+    on_rank_0,
+    reader,
+    sharing_copy,
+)
 from palaestra.step import learn
 from palaestra.types import Batch, Example, Groups, Key, Metrics, Objective, Outputs, State
 
@@ -210,9 +219,13 @@ class ShardedContext(RunContext):
 
     @contextmanager
     def weights(self, name: str) -> Generator[Iterable[tuple[str, Tensor]]]:
-        """On rank 0: the trained weights of a learner that have moved, of the types that files have,
-        one after another. No more than the one at hand is whole on any rank.
+        """On rank 0. Of what has moved since it was gathered no more than the one at hand is whole on
+        any rank.
         """
+        if name not in self._stale:
+            with super().weights(name) as values:
+                yield values
+            return
         kept = super().model(name).named_trainable()
         self.send(("show", (name,)))
         every = self.sharded(name).full_weights()
@@ -263,18 +276,43 @@ class ShardedContext(RunContext):
         return self.optimisers[name]
 
     def optimiser_state(self, name: str) -> dict[str, Any]:
-        """On rank 0: as one process has it, with master weights where that keeps some."""
-        self.send(("gather_optimiser", (name,)))
-        with losses(f"gathering the optimiser of {name!r}", self.missing):
-            return self.gather_optimiser(name)
-
-    def gather_optimiser(self, name: str) -> dict[str, Any]:
-        """Every rank's part in bringing an optimiser's state to rank 0."""
-        sharded = self.sharded(name)
-        inner = sharded.optimiser_state(self._torch_optimiser(name))
+        """On rank 0: as one process has it, with master weights where that keeps some. Each tensor is
+        gathered when it is needed.
+        """
+        sharded, state = self.sharded(name), self._torch_optimiser(name).state_dict()
+        inner = {
+            **state,
+            "state": {
+                i: {k: self._due(v, name, i, k) for k, v in each.items()}
+                for i, each in state["state"].items()
+            },
+        }
         if not sharded.low:
             return inner
-        return {"inner": inner, "masters": [w.cpu() for _, w in sharded.full_weights()]}
+        weights = enumerate(sharded.model.trainable())
+        return {"inner": inner, "masters": [self._due(p, name, i, "") for i, p in weights]}
+
+    def _due(self, x: Any, name: str, i: int, key: str) -> Any:
+        """An entry of an optimiser's state, which is gathered first if it is cut."""
+
+        def gathered() -> Tensor:
+            self.send(("gather_state", (name, i, key)))
+            with losses(f"gathering the optimiser of {name!r}", self.missing):
+                whole = self.gather_state(name, i, key)
+            assert whole is not None  # on rank 0
+            return whole
+
+        return DueTensor(tuple(x.shape), x.dtype, gathered) if isinstance(x, DTensor) else x
+
+    @torch.no_grad()
+    def gather_state(self, name: str, i: int, key: str) -> Tensor | None:
+        """Every rank's part in bringing a tensor of an optimiser's state to rank 0, where it is returned:
+        the entry `key` of the weight `i`; "" = the weight itself, which is in float32.
+        """
+        if not key:
+            return on_rank_0(cast(DTensor, self.sharded(name).model.trainable()[i].detach()))
+        optimiser = self._torch_optimiser(name)
+        return on_rank_0(optimiser.state[moved_by(optimiser)[i]][key])
 
     def _torch_optimiser(self, name: str) -> torch.optim.Optimizer:
         """Slices are never below float32, so their optimiser has no masters."""
@@ -287,11 +325,25 @@ class ShardedContext(RunContext):
         self.optimiser(name, learner)
         kept = super().model(name)
         load_heads(kept, folder)
-        values = optimiser.get("masters") or stored_weights(kept, folder)
+        self._check_shapes(name, folder, optimiser.get("inner", optimiser))
+        masters = (reader(x)() for x in optimiser.get("masters", ()))
+        values = masters if optimiser.get("masters") else stored_weights(kept, folder)
         self.send(("scatter", (name,)))
         with losses(f"handing out the weights of {name!r}", self.missing):
             self.scatter(name, values, optimiser.get("inner", optimiser))
         self._stale.add(name)
+
+    def _check_shapes(self, name: str, folder: Path, state: Mapping[str, Any]) -> None:
+        """Raises UserError for an optimiser's state of other weights, before any rank waits for it."""
+        moved = moved_by(self._torch_optimiser(name))
+        for i, each in state["state"].items():
+            for key, x in each.items():
+                if is_sliced(x) and tuple(x.shape) != tuple(moved[i].shape):
+                    raise UserError(
+                        f"{folder}: the entry {key} of the optimiser's state of weight {i} is "
+                        f"{tuple(x.shape)}, and the weight is {tuple(moved[i].shape)}; take a checkpoint "
+                        "of the same model"
+                    )
 
     def scatter(
         self,
@@ -408,7 +460,7 @@ class Follower:
             "learn": self.learn,
             "show": self.ctx.show,
             "gather": self.ctx.gather,
-            "gather_optimiser": self.ctx.gather_optimiser,
+            "gather_state": self.ctx.gather_state,
             "scatter": self.ctx.scatter,
             "close": self.close,
         }

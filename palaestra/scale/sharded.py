@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -30,13 +31,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
 from palaestra.models.inside.attention import FROM_MAPS
 from palaestra.models.model import Model
+from palaestra.models.optimiser_files import DueTensor
 from palaestra.run.moves import Forward, TokenMoves
 from palaestra.types import Batch, Objective, Outputs
 from palaestra.update import add_metrics, cut_to, loss_of, pad_to, split
@@ -364,25 +366,18 @@ class ShardedModel:
     @torch.no_grad()
     def set_weights(self, values: Iterable[Tensor] | None) -> None:
         """Sets every trained weight, in the order of `named_trainable`. Rank 0 gives the values,
-        the others None.
+        the others None. Errors are those of `scatter`.
         """
-        given = iter(values or ())
+        given = None if values is None else iter(values)
         for p in self.model.trainable():
-            p.copy_(scatter(cast(DTensor, p), None if values is None else next(given)))
-
-    def optimiser_state(self, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-        """The state dict that the optimiser would have in one process, on the CPU."""
-        state = optimiser.state_dict()
-        whole = {
-            i: {k: full(v).cpu() if isinstance(v, Tensor) else v for k, v in each.items()}
-            for i, each in state["state"].items()
-        }
-        return {**state, "state": whole}
+            p.copy_(scatter(cast(DTensor, p), None if given is None else partial(next, given)))
 
     def set_optimiser_state(
         self, optimiser: torch.optim.Optimizer, state: Mapping[str, Any] | None
     ) -> None:
-        """Sets an optimiser to the state dict of one process, which rank 0 gives."""
+        """Sets an optimiser to the state dict of one process, which rank 0 gives and may have read one
+        tensor after another (`DueTensor`). Errors are those of `scatter`.
+        """
         states: list[Any] = [None]
         if state is not None:  # what is no slice of a weight travels at once
             small = {
@@ -391,10 +386,10 @@ class ShardedModel:
             }
             states = [{**state, "state": small}]
         dist.broadcast_object_list(states, group=self.mesh.get_group(), group_src=0)
-        moved = [p for group in optimiser.param_groups for p in group["params"]]
+        moved = moved_by(optimiser)
         mine = {
             i: {
-                k: scatter(moved[i], None if state is None else state["state"][i][k])
+                k: scatter(moved[i], None if state is None else reader(state["state"][i][k]))
                 if v is None
                 else v
                 for k, v in each.items()
@@ -404,9 +399,19 @@ class ShardedModel:
         optimiser.load_state_dict({**states[0], "state": mine})
 
 
+def moved_by(optimiser: torch.optim.Optimizer) -> list[Any]:
+    """The parameters of an optimiser, in the order in which its state dict counts them."""
+    return [p for group in optimiser.param_groups for p in group["params"]]
+
+
 def is_sliced(x: Any) -> bool:
     """Whether an entry of an optimiser's state is cut as its weight is; a count of steps is not."""
-    return isinstance(x, Tensor) and x.dim() > 0
+    return isinstance(x, DueTensor) or (isinstance(x, Tensor) and x.dim() > 0)
+
+
+def reader(x: Tensor | DueTensor) -> Callable[[], Tensor]:
+    """What gives a tensor that is there, or is to be read first."""
+    return x.make if isinstance(x, DueTensor) else lambda: x
 
 
 def full(x: Tensor) -> Tensor:
@@ -414,8 +419,50 @@ def full(x: Tensor) -> Tensor:
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
-def scatter(like: DTensor, value: Tensor | None) -> DTensor:
-    """This rank's slice of a tensor that rank 0 gives, cut as `like` is, of its type."""
-    empty = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-    whole = empty if value is None else empty.copy_(value)
+def on_rank_0(x: DTensor) -> Tensor | None:
+    """A tensor of which each rank holds rows, whole on rank 0, in the processor's memory; None on the
+    others, which hold no more than their rows.
+    """
+    assert x.placements == (Shard(0),), "FSDP cuts along the first dimension"
+    mesh = x.device_mesh
+    rows = -(-x.shape[0] // mesh.size())  # of a slice, of which the last ranks may have fewer
+    mine = x.to_local()
+    padded = mine.new_zeros(rows, *x.shape[1:])
+    padded[: len(mine)] = mine
+    leads = mesh.get_rank() == 0
+    whole = mine.new_empty(rows * mesh.size() if leads else 0, *x.shape[1:])
+    parts = list(whole.split(rows)) if leads else None
+    dist.gather(padded, parts, group=mesh.get_group(), group_dst=0)
+    return whole[: x.shape[0]].cpu() if leads else None
+
+
+def scatter(like: DTensor, read: Callable[[], Tensor] | None) -> DTensor:
+    """This rank's slice of a tensor that rank 0 reads, cut as `like` is, of its type.
+
+    Args:
+        like: this rank's slice of a tensor of that shape.
+        read: on rank 0, gives the tensor; None on the others.
+
+    Raises:
+        UserError: rank 0 could not read it, on every rank; there whatever `read` raised.
+    """
+    whole = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+    failure: Exception | None = None
+    if read is not None:
+        try:
+            value = read()
+            if value.shape != like.shape:
+                raise UserError(
+                    f"a tensor is {tuple(value.shape)}, and was to be {tuple(like.shape)}"
+                )
+            whole.copy_(value)
+        except Exception as error:  # the other ranks wait, whatever it is
+            failure = error
+    # nobody waits for a slice that will not come
+    reasons = [failure and (str(failure) or type(failure).__name__)]
+    dist.broadcast_object_list(reasons, group=like.device_mesh.get_group(), group_src=0)
+    if failure is not None:
+        raise failure
+    if reasons[0] is not None:
+        raise UserError(f"rank 0 hands out no more tensors: {reasons[0]}")
     return distribute_tensor(whole, like.device_mesh, like.placements)

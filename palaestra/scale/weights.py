@@ -1,15 +1,17 @@
 """The weights of a step on their way to other processes, and the proof that they arrived.
 
 A publication holds what moves of all learners, under the step whose clock they are of, with a sum of
-the bits of each tensor. Whoever takes it compares the sums before anything of a model is overwritten,
-and again with what the model then holds: a bit that flipped on the way, a tensor that is cut off or
-missing, one that was not loaded, and weights of another step are noticed before a token is sampled.
+the bits of each tensor. Tensors travel in buckets, one after another: neither who sends them nor who
+takes them holds more than a bucket beside its own model. Whoever takes a publication first sees that
+every bucket comes and compares the sums, before anything of a model is overwritten, and then again with
+what the model holds: a bit that flipped on the way, a tensor that is cut off or missing, one that was
+not loaded, and weights of another step are noticed before a token is sampled.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,9 +25,10 @@ from palaestra.models.model import Model
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
 
-# of every learner, what moves in its model: adapters alone where there are adapters; heads too
-Weights: TypeAlias = Mapping[str, Mapping[str, Any]]
+Arrays: TypeAlias = Mapping[str, Any]  # by the name of a tensor; bfloat16 as its bits
+Bucket: TypeAlias = Callable[[], Arrays]  # brings some of a learner's tensors
 Sums: TypeAlias = Mapping[str, int]  # by the name of a tensor
+BUCKET = 1 << 28  # bytes of the tensors that travel together, unless one is larger
 
 
 class WrongWeights(Fatal):
@@ -40,32 +43,65 @@ class Publication:
     """Weights of all learners as they were at a step."""
 
     step: int
-    weights: Weights
+    # of every learner, what moves in its model: adapters alone where there are adapters; heads too
+    weights: Mapping[str, Sequence[Bucket]]
     sums: Mapping[str, Sums]  # of each learner, as it has them in its own model
 
 
-def publish(ctx: RunContext, learners: Iterable[str], step: int) -> Publication:
-    """What of the learners' models moves, as arrays of their own (bfloat16 as its bits)."""
-    return publish_models({n: ctx.model(n) for n in learners}, step)
+@dataclass(frozen=True)
+class HeldBucket:
+    """A bucket in the memory of the process that made it."""
+
+    arrays: Arrays
+
+    def __call__(self) -> Arrays:
+        return self.arrays
 
 
-def publish_models(models: Mapping[str, Model], step: int) -> Publication:
-    """The same of models by the names of their learners."""
-    return Publication(
-        step=step,
-        weights={n: flat_weights(m) for n, m in models.items()},
-        sums={n: sums_of(m.named_trainable()) for n, m in models.items()},
-    )
+def publish(
+    ctx: RunContext,
+    learners: Iterable[str],
+    step: int,
+    keep: Callable[[Arrays], Bucket] = HeldBucket,
+    size: int = BUCKET,
+) -> Publication:
+    """What of the learners' models moves, as arrays of their own.
+
+    Args:
+        ctx: whose learners they are.
+        learners: their names.
+        step: whose weights these are.
+        keep: puts the arrays of a bucket where the bucket finds them.
+        size: bytes of a bucket at most, unless one tensor is larger.
+    """
+    weights, sums = dict[str, list[Bucket]](), dict[str, dict[str, int]]()
+    for name in learners:
+        with ctx.weights(name) as tensors:
+            weights[name], sums[name] = in_buckets(tensors, keep, size)
+    return Publication(step=step, weights=weights, sums=sums)
 
 
-def flat_weights(model: Model) -> dict[str, Any]:
-    """What of a model moves, as arrays that nothing writes to."""
-    arrays: dict[str, Any] = {}
-    for name, p in model.named_trainable().items():
-        value = p.detach().to("cpu", copy=True)
-        low = value.dtype == torch.bfloat16
-        arrays[name] = value.view(torch.int16).numpy() if low else value.numpy()
-    return arrays
+def in_buckets(
+    tensors: Iterable[tuple[str, Tensor]],
+    keep: Callable[[Arrays], Bucket] = HeldBucket,
+    size: int = BUCKET,
+) -> tuple[list[Bucket], dict[str, int]]:
+    """Buckets of at most `size` bytes, each kept as soon as it is full, and the sums of the tensors."""
+    buckets, sums = list[Bucket](), dict[str, int]()
+    arrays, filled = dict[str, Any](), 0
+    for name, value in tensors:
+        if arrays and filled + value.nbytes > size:
+            buckets.append(keep(arrays))
+            arrays, filled = {}, 0
+        arrays[name], sums[name] = as_array(value), bits_sum(value)
+        filled += value.nbytes
+    return [*buckets, keep(arrays)], sums
+
+
+def as_array(x: Tensor) -> Any:
+    """A tensor as an array that nothing writes to, bfloat16 as its bits."""
+    value = x.detach().to("cpu", copy=True)
+    return (value.view(torch.int16) if value.dtype == torch.bfloat16 else value).numpy()
 
 
 def bits_sum(x: Tensor) -> int:
@@ -97,27 +133,31 @@ def check_sums(sums: Sums, sent: Sums, what: str) -> None:
 
 
 def check_publication(given: Publication, step: int, models: Mapping[str, Model]) -> None:
-    """Raises WrongWeights for one of another step, which is torn, or does not fit into the models:
-    nothing of it is to be loaded.
+    """Raises WrongWeights for one of another step, which is torn or of which a bucket does not come, or
+    which does not fit into the models: nothing of it is to be loaded.
     """
     if given.step != step:
         raise WrongWeights(f"weights of step {given.step} came as those of step {step}")
     if lacking := given.sums.keys() - given.weights.keys():
         raise WrongWeights(f"the publication of step {step} lacks learner {min(lacking)}")
-    for name, values in given.weights.items():
-        own = models[name].named_trainable()
-        differ = own.keys() ^ values.keys()
-        differ |= {n for n in own.keys() & values.keys() if own[n].shape != values[n].shape}
-        if differ:
+    for name, buckets in given.weights.items():
+        own, differ, sums = models[name].named_trainable(), set[str](), dict[str, int]()
+        for bucket in buckets:
+            for n, value in bucket().items():
+                if n in own and own[n].shape == value.shape:
+                    sums[n] = bits_sum(as_tensor(value, own[n].dtype))
+                else:
+                    differ.add(n)
+        if differ := differ | (own.keys() - sums.keys()):
             raise WrongWeights(f"published weights and the model differ in {name}/{min(differ)}")
-        came = {n: as_tensor(v, own[n].dtype) for n, v in values.items()}
-        check_sums(sums_of(came), given.sums[name], f"{name}, published at step {step}")
+        check_sums(sums, given.sums[name], f"{name}, published at step {step}")
 
 
 def load_publication(given: Publication, name: str, model: Model) -> None:
     """Puts what is published of a learner into its model, a second time where it did not arrive.
 
-    Raises WrongWeights where that does not help: the model is then of no step.
+    Raises WrongWeights where that does not help, or where a bucket does not come any more: the model is
+    then of no step.
     """
     set_weights(model, given.weights[name])
     if sums_of(model.named_trainable()) != given.sums[name]:
@@ -127,10 +167,12 @@ def load_publication(given: Publication, name: str, model: Model) -> None:
 
 
 @torch.no_grad()
-def set_weights(model: Model, values: Mapping[str, Any]) -> None:
-    """Overwrites what moves of a model."""
-    for name, p in model.named_trainable().items():
-        p.copy_(as_tensor(values[name], p.dtype))
+def set_weights(model: Model, buckets: Iterable[Bucket]) -> None:
+    """Overwrites what moves of a model, one bucket after another."""
+    own = model.named_trainable()
+    for bucket in buckets:
+        for name, value in bucket().items():
+            own[name].copy_(as_tensor(value, own[name].dtype))
 
 
 def as_tensor(value: Any, dtype: torch.dtype) -> Tensor:

@@ -1,6 +1,7 @@
 """Files that survive a kill at any moment: checkpoints, files replaced whole, logs that only grow.
 
-    checkpoints/step-N/    what the writers put there (models), state.json, state.safetensors,
+    checkpoints/step-N/    what the writers put there (models, and the tensors of optimisers in
+                           optimisers/NAME/), state.json, state.safetensors,
                            and manifest.json, written last: format, step, size and sha256 of every file
     checkpoints/.writing-N/    a save under way; without its process, rubbish
     checkpoints/.draft-N/      models of a checkpoint whose state is not whole yet

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from palaestra.cli.main import main
 from palaestra.engines.formats import formats_here
 from palaestra.engines.select import samples_apart
@@ -16,11 +15,13 @@ from palaestra.rollout.collect import Sample, links
 from palaestra.rollout.tickets import cut
 from palaestra.run import setup
 from palaestra.run.driver import prepare
-from palaestra.scale.weights import Publication, publish, sums_of
+from palaestra.scale.weights import publish
 from palaestra.scale.worker import Worker, WorkerParts
 from palaestra.settings.fields import Settings
 from palaestra.settings.overrides import APART, adjust_recipe, correct, recipe_of
 from palaestra.types import Group
+
+from tests.published import arrays_of, published
 
 INT8 = "own(dtype=int8)"
 needs_int8 = pytest.mark.skipif(not any("int8" in x for x in formats_here()), reason="needs FBGEMM")
@@ -104,13 +105,12 @@ def test_rollout_processes_sample_the_same(context):
     def collect(worker, version, weights):
         tasks, _ = worker.recipe.draw(worker.ctx, (3, "t"), 2, {})
         ticket = replace(cut((3, "t"), [Group(task=t) for t in tasks], 1, 5)[0], renew=True)
-        sums = {n: sums_of({k: torch.from_numpy(v.copy()) for k, v in of.items()}) for n, of in weights.items()}
-        brought = worker.collect(ticket, version, Publication(step=version, weights=weights, sums=sums))
+        brought = worker.collect(ticket, version, published(version, weights))
         rows = [r for g in brought.groups for e in g.episodes for r in e.rows]
         return [(s.ids, s.logp) for r in rows for s in r.segments if s.trained]
 
     first, second = worker(), worker()
-    old = publish(first.ctx, ["policy"], 0).weights
+    old = arrays_of(publish(first.ctx, ["policy"], 0))
     new = {n: {k: v * 1.05 if v.dtype == np.float32 else v for k, v in of.items()} for n, of in old.items()}
     before, after = collect(first, 5, old), collect(first, 6, new)
     assert not first.ctx.engine().exact

@@ -128,7 +128,7 @@ def adapted(place):
 def test_checkpoints_in_between_hold_the_adapters_alone(adapted):
     folder = adapted()
     names = [{p.name for p in (folder / f"step-{n}").iterdir()} for n in (1, 2, 3)]
-    alone = {"adapter", "manifest.json", "state.json", "state.safetensors"}
+    alone = {"adapter", "manifest.json", "optimisers", "state.json", "state.safetensors"}
     assert names[0] == names[1] == alone
     assert names[2] > alone and {"model.safetensors", "config.json", "tokenizer.json"} <= names[2]
 
@@ -353,8 +353,9 @@ def test_a_checkpoint_that_waits_is_as_it_was_when_it_began(place, context, smal
     files = [(c.path / "model.safetensors").read_bytes() for c in (here, far)]
     a, b = here.state(), far.state()
     assert files[0] == files[1] and a["state"]["queue"] == b["state"]["queue"]
-    moments = [c["optimisers"]["policy"]["state"] for c in (a, b)]
-    assert all(x["exp_avg"].equal(y["exp_avg"]) for x, y in zip(*(m.values() for m in moments), strict=True))
+    assert a["optimisers"] == b["optimisers"]
+    moments = [(c.path / "optimisers" / "policy" / "optimiser.safetensors").read_bytes() for c in (here, far)]
+    assert moments[0] == moments[1] and len(moments[0]) > 2 * len(files[0]) * 0.9
 
 
 def test_a_pause_keeps_what_is_under_way_as_tickets():

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from palaestra.errors import Fault
 from palaestra.models.load import load, weights_sha256
 from palaestra.models.lora import LoRA
+from palaestra.models.optimiser_files import FOLDER, made_state, read_state
 from palaestra.objective.algebra import Algebra
 from palaestra.recipes.base import grpo, ppo, sft
 from palaestra.run.benches import bench_by_name
@@ -22,7 +23,7 @@ from palaestra.run.driver import train
 from palaestra.run.plan import Plan
 from palaestra.scale.learning import Follower, follow, sharded_context
 from palaestra.scale.local_ranks import MEETING, run_ranks
-from palaestra.scale.weights import flat_weights, set_weights
+from palaestra.scale.weights import publish, set_weights
 from palaestra.store.checkpoint import find_latest
 from palaestra.store.columns import path
 from palaestra.values import override
@@ -66,17 +67,17 @@ def sharded_run(mesh, name, steps, out):
     ctx = sharded_context(context(name, steps, out), mesh, lambda order: told(mesh, order))
     try:
         result = asyncio.run(train(recipe_of(name), ctx))
-        return result.metrics["weights_sha256"], digest_of_published(flat_weights(ctx.model("policy")), name)
+        return result.metrics["weights_sha256"], digest_of_published(publish(ctx, ["policy"], steps), name)
     finally:
         ctx.close()
 
 
-def digest_of_published(weights, name):
+def digest_of_published(publication, name):
     """Of a model of a receiver, which starts as the run's did, with the weights put into it."""
     model = load("tiny", **RUNS[name][1])
     for head in recipe_of(name).learners["policy"].heads:
         model.add_head(head)
-    set_weights(model, weights)
+    set_weights(model, publication.weights["policy"])
     return weights_sha256(model)
 
 
@@ -93,11 +94,17 @@ def both_ways(mesh, name, folder):
 def weights(folder, name, step):
     """Of the policy in a checkpoint, heads among them; of bfloat16 the masters, which are exact."""
     at = folder / "checkpoints" / f"step-{step}"
-    whole = find_latest(folder)[0].state()["optimisers"]["policy"]
+    whole = optimiser_of(find_latest(folder)[0])
     if "masters" in whole and step == STEPS:
         return dict(enumerate(whole["masters"]))
     files = [at / "model.safetensors", at / "heads.safetensors"]
     return {k: v for f in files if f.exists() for k, v in load_file(f).items()}
+
+
+def optimiser_of(checkpoint):
+    """The state of the policy's optimiser, with its tensors."""
+    stored = checkpoint.state()["optimisers"]["policy"]
+    return made_state(read_state(stored, checkpoint.path / FOLDER / "policy"))
 
 
 def apart(a, b):
@@ -160,6 +167,31 @@ def test_ranks_measure_an_engine_that_rounds_otherwise(tmp_path):
     (mine,), (theirs,) = metrics(tmp_path / "ranks"), metrics(tmp_path / "one")
     assert theirs["mismatch_max"] > 0
     assert mine["mismatch_max"] == pytest.approx(theirs["mismatch_max"], rel=1e-6)
+
+
+def orders_of_a_run(mesh):
+    """What rank 0 has the others do in a run whose rollouts are in another process, which here is a thread."""
+    if mesh.get_rank():
+        return follow(Follower(recipe_of("grpo"), context("grpo", STEPS), mesh), lambda: told(mesh))
+    from palaestra.scale.carrier import RayCarrier
+    from palaestra.scale.cluster import Cluster
+
+    from tests.fake_ray import fake_ray
+
+    orders = []
+    ctx = sharded_context(context("grpo", STEPS), mesh, lambda order: (orders.append(order[0]), told(mesh, order)))
+    ctx.open_carrier = lambda recipe, c: RayCarrier(Cluster(workers=1), recipe, c)
+    with pytest.MonkeyPatch.context() as patch, fake_ray(patch):
+        asyncio.run(train(recipe_of("grpo"), ctx))
+    ctx.close()
+    return orders
+
+
+def test_where_rollouts_are_elsewhere_no_step_gathers_the_whole_model():
+    """Weights are shown for publications, and in the end for the digest."""
+    pytest.importorskip("ray")
+    orders = run_ranks(2, orders_of_a_run)[0]
+    assert orders == ["learn", "show"] * STEPS + ["close"]
 
 
 @dataclass(frozen=True)

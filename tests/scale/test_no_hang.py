@@ -27,12 +27,12 @@ PHASES = {
     "forward": (ShardedModel, "__call__"),
     "backward": (sharded, "add_metrics"),
     "gather": (ShardedModel, "full_weights"),
-    "gather_optimiser": (ShardedModel, "optimiser_state"),
+    "gather_state": (ShardedContext, "gather_state"),
 }
 DOING = {
     "scatter": "handing out the weights of 'policy'",
     "gather": "gathering the weights of 'policy'",
-    "gather_optimiser": "gathering the optimiser of 'policy'",
+    "gather_state": "gathering the optimiser of 'policy'",
 }
 
 

@@ -4,11 +4,15 @@ Rank 0 empties the model that it keeps beside its slices: what comes out right c
 """
 
 import gc
+import weakref
+import zlib
 
 import pytest
 import torch
 import torch.distributed as dist
+from palaestra.models import optimiser_files
 from palaestra.models.load import SCORE, load, save, weights_sha256
+from palaestra.models.optimiser_files import made_state, read_state, without_tensors, write_state
 from palaestra.models.weight_files import SHARD, ShardWriter
 from palaestra.recipes.base import sft
 from palaestra.run.benches import bench_by_name
@@ -18,6 +22,7 @@ from palaestra.run.plan import Plan
 from palaestra.scale import learning
 from palaestra.scale.learning import Follower, follow, sharded_context
 from palaestra.scale.local_ranks import run_ranks
+from palaestra.scale.weights import HeldBucket, publish, sums_of
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from tests.models.test_routing import mixture
@@ -58,7 +63,14 @@ def lead(mesh, folder):
         dist.broadcast_object_list(box, group=mesh.get_group(), group_src=0)
         return box[0]
 
-    facts = {}
+    facts, gather = {}, learning.on_rank_0
+
+    def on_rank_0(x):
+        whole = gather(x)
+        assert (whole is None) == (mesh.get_rank() > 0)
+        return whole
+
+    learning.on_rank_0 = on_rank_0
     for case in CASES:
         ShardWriter.__init__.__defaults__ = (CASES[case][2],)
         if mesh.get_rank():
@@ -118,10 +130,29 @@ def digest(ctx, folder):
     return ctx.weights_sha256("policy"), not any(p.any() for p in ctx.models["policy"].trainable())
 
 
+def published(ctx, folder):
+    """The sums of what is published, in buckets of at most 100,000 bytes; the most bytes of buckets that were alive at
+    once, and whether rank 0 left the model that it keeps alone."""
+    empty(ctx.models["policy"])
+    ctx.moving("policy")
+    alive, peak = [], 0
+
+    def keep(arrays):
+        nonlocal peak, alive
+        alive = [x for x in alive if x() is not None] + [weakref.ref(v) for v in arrays.values()]
+        peak = max(peak, sum(x().nbytes for x in alive))
+        return HeldBucket({n: zlib.crc32(v.copy().data) for n, v in arrays.items()})  # arrays themselves are let go
+
+    publication = publish(ctx, ["policy"], 1, keep, 100_000)
+    crc = {n: x for bucket in publication.weights["policy"] for n, x in bucket().items()}
+    kept = not any(p.any() for p in ctx.models["policy"].trainable())
+    return publication.sums["policy"], crc, peak, kept, len(publication.weights["policy"])
+
+
 def restored(ctx, folder):
     """The digest after slices of zeros took over what `saved` wrote, and the same two facts: bytes held, and whether the
     model that rank 0 keeps was left alone."""
-    state = ctx.optimiser_state("policy")
+    state = made_state(ctx.optimiser_state("policy"))
     state = state.get("inner", state)  # without masters weights come from the files
     ctx.send(("scatter", ("policy",)))
     ctx.scatter("policy", [torch.zeros_like(p) for p in ctx.models["policy"].trainable()], state)
@@ -133,7 +164,67 @@ def restored(ctx, folder):
     return ctx.weights_sha256("policy"), kept, held.peak
 
 
-WORK = (saved, full_disk, digest, restored)
+def optimised(ctx, folder):
+    """An optimiser's state out of the slices into files, and back. Which files differ from those of the whole state; the
+    most bytes alive beside the slices while they were written; what is not as it was after it came back; the most bytes
+    alive of what was read."""
+    numbers, low = torch.Generator().manual_seed(9), ctx.sharded("policy").low
+    shapes = [tuple(p.shape) for p in ctx.models["policy"].trainable()]
+    draw = lambda shape: torch.randn(shape, generator=numbers)
+    state = ctx.optimiser_state("policy")
+    moments = {i: {"step": torch.tensor(3.0), "exp_avg": draw(s), "exp_avg_sq": draw(s)} for i, s in enumerate(shapes)}
+    whole = {**state.get("inner", state), "state": moments}
+    weights = [*map(draw, shapes)]
+
+    def put(values, optimiser):
+        ctx.send(("scatter", ("policy",)))
+        ctx.scatter("policy", values, optimiser)
+
+    put(weights, whole)
+    theirs = {"inner": whole, "masters": weights} if low else whole
+    for name in ("theirs", "mine"):
+        (folder / name).mkdir()
+    write_state(theirs, folder / "theirs")
+    gc.collect()
+    before, peak, flush = bytes_alive(), 0, ShardWriter._flush
+
+    def watch(self):
+        nonlocal peak
+        if len(self.shards) % 9 == 1:
+            peak = max(peak, bytes_alive() - before)
+        flush(self)
+
+    ShardWriter._flush = watch
+    write_state(ctx.optimiser_state("policy"), folder / "mine")
+    ShardWriter._flush = flush
+    differ = contents(folder / "mine").items() ^ contents(folder / "theirs").items()
+
+    zeros = [torch.zeros(s) for s in shapes]
+    none = {i: {"step": torch.tensor(0.0), "exp_avg": z, "exp_avg_sq": z} for i, z in enumerate(zeros)}
+    put(zeros, {**whole, "state": none})
+    alive, most = [], 0
+    read = optimiser_files.read_tensor
+
+    def watched(*given):
+        nonlocal alive, most
+        value = read(*given)
+        alive = [x for x in alive if x() is not None] + [weakref.ref(value)]
+        most = max(most, sum(x().nbytes for x in alive))
+        return value
+
+    optimiser_files.read_tensor = watched
+    stored = read_state(without_tensors(theirs), folder / "mine")
+    ctx.restore("policy", sft.build().learners["policy"], folder / "slices", stored)
+    optimiser_files.read_tensor = read
+    back = made_state(ctx.optimiser_state("policy"))
+    pairs = [("inner", back.get("inner", back)["state"], moments)]
+    other = [f"{i}.{k}" for _, a, b in pairs for i in b for k in b[i] if not torch.equal(a[i][k], b[i][k])]
+    if low:
+        other += [i for i, (a, b) in enumerate(zip(back["masters"], weights, strict=True)) if not torch.equal(a, b)]
+    return sorted(n for n, _ in differ), peak, other, most, len([*(folder / "mine").iterdir()])
+
+
+WORK = (saved, full_disk, digest, restored, published, optimised)
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +271,32 @@ def test_a_full_disk_leaves_the_ranks_in_step(facts):
 def test_the_digest_of_slices_is_that_of_the_whole_model(facts):
     found, folder = facts
     assert all(found[case][2] == (weights_sha256(model_of(case, folder)), True) for case in CASES)
+
+
+def test_slices_are_published_in_buckets(facts):
+    """The bits of the whole model, of which no rank had more than two buckets: one on its way, and the next."""
+    found, folder = facts
+    for case in CASES:
+        model, (sums, crc, peak, kept, buckets) = model_of(case, folder), found[case][4]
+        assert (
+            sums == crc == sums_of(model.named_trainable()) and kept and list(sums) == list(model.named_trainable())
+        ), case
+        sizes = [p.nbytes for p in model.trainable()]
+        assert peak <= 2 * max(*sizes, 100_000), case
+        if case == "several files":
+            assert buckets > 20 and peak < sum(sizes) / 8
+
+
+def test_the_state_of_an_optimiser_goes_to_files_and_back_one_tensor_after_another(facts):
+    """The files of the whole state, bit by bit; ranks above 0 hold their slices alone (see `lead`)."""
+    found, folder = facts
+    for case in CASES:
+        sizes = [4 * p.numel() for p in model_of(case, folder).trainable()]
+        differ, peak, other, most, files = found[case][5]
+        assert differ == [] == other, case
+        assert 0 < most <= 2 * max(sizes), case
+        if case == "several files":
+            assert files > 20 and 0 < peak < 3 * CASES[case][2] + max(sizes) < sum(sizes) / 4
 
 
 def test_slices_take_over_a_checkpoint_one_weight_after_another(facts):

@@ -1,6 +1,8 @@
 """Law `publish_whole`: what arrives of published weights is what was sent, or it is refused before a token is sampled."""
 
+import weakref
 import zlib
+from concurrent.futures import Future
 from dataclasses import replace
 
 import numpy as np
@@ -24,9 +26,11 @@ from palaestra.scale import carrier
 from palaestra.scale.carrier import RayCarrier
 from palaestra.scale.judges import JudgeCall, JudgeProcess
 from palaestra.scale.worker import Worker, WorkerParts
+from ray.exceptions import ObjectLostError
 
 from tests.cluster import run
-from tests.fake_ray import fake_ray, packed, put
+from tests.fake_ray import KNOWN, fake_ray, packed, put
+from tests.published import arrays_of, in_buckets_of_one
 
 
 def test_a_sum_of_bits():
@@ -63,11 +67,12 @@ def ticket_of(worker, step):
 
 def flipped(published, learner="second", bit=3):
     """One bit of one number of the middle tensor is another."""
-    values = dict(published.weights[learner])
+    arrays = arrays_of(published)
+    values = arrays[learner]
     name = sorted(values)[len(values) // 2]
     values[name] = values[name].copy()
     values[name].view(np.int32).reshape(-1)[1] ^= 1 << bit
-    return name, replace(published, weights={**published.weights, learner: values})
+    return name, replace(published, weights=in_buckets_of_one(arrays))
 
 
 def held(worker):
@@ -97,9 +102,10 @@ def test_a_publication_of_another_step_or_half_of_one_is_refused(parts):
         worker.collect(ticket_of(worker, 6), 6, whole)
     with pytest.raises(WrongWeights, match="the publication of step 5 lacks learner second"):
         worker.collect(ticket_of(worker, 5), 5, replace(whole, weights={"policy": whole.weights["policy"]}))
-    values = {n: v if v.ndim < 2 else np.concatenate([v[:1], 0 * v[1:]]) for n, v in whole.weights["second"].items()}
+    arrays = arrays_of(whole)
+    arrays["second"] = {n: v if v.ndim < 2 else np.concatenate([v[:1], 0 * v[1:]]) for n, v in arrays["second"].items()}
     with pytest.raises(WrongWeights, match=r"second, published at step 5: .* and \d+ more of \d+ tensors"):
-        worker.collect(ticket_of(worker, 5), 5, replace(whole, weights={**whole.weights, "second": values}))
+        worker.collect(ticket_of(worker, 5), 5, replace(whole, weights=in_buckets_of_one(arrays)))
     assert worker.version is None and worker.ctx.sampled_tokens == 0
 
 
@@ -107,13 +113,15 @@ def forgetful(monkeypatch, times):
     """Loading leaves out the last tensor, so many times."""
     set_weights, left = weights.set_weights, [times]
 
-    def leaves_out(model, values):
+    def leaves_out(model, buckets):
+        *others, last = buckets
+        values = last()
         if left[0] > 0:
             left[0] -= 1
             name = list(values)[-1]
             old = model.named_trainable()[name].detach().clone().numpy()
             values = {**values, name: old}
-        set_weights(model, values)
+        set_weights(model, [*others, lambda: values])
 
     monkeypatch.setattr(weights, "set_weights", leaves_out)
     return left
@@ -125,7 +133,7 @@ def test_a_load_that_left_something_out_is_made_again_or_named(parts, monkeypatc
         for p in parts[1].model("policy").trainable():
             p.add_(0.1)
     new = publish(parts[1], ["policy", "second"], 5)
-    last = list(new.weights["policy"])[-1]
+    last = list(new.weights["policy"][-1]())[-1]
     forgetful(monkeypatch, 2)
     with pytest.raises(
         WrongWeights, match=rf"^weights: policy, loaded for step 5: {last} of \d+ tensors have other bits"
@@ -159,6 +167,78 @@ def test_a_judge_refuses_what_a_worker_refuses(context, monkeypatch):
     assert judge.version is None
 
 
+# ---- buckets
+
+
+class Counted:
+    """A bucket whose arrays are copies, as they come over a network; it counts bytes of those that are alive, of all
+    such buckets, and after `lasts` times does not come any more."""
+
+    alive, peak = [], 0
+
+    def __init__(self, arrays, lasts=99):
+        self.arrays, self.lasts = arrays, lasts
+
+    def __call__(self):
+        self.lasts -= 1
+        if self.lasts < 0:
+            raise WrongWeights("some of the published weights did not come")
+        arrays = {n: v.copy() for n, v in self.arrays.items()}
+        Counted.alive = [x for x in Counted.alive if x() is not None] + [weakref.ref(v) for v in arrays.values()]
+        Counted.peak = max(Counted.peak, sum(v.nbytes for x in Counted.alive if (v := x()) is not None))
+        return arrays
+
+
+def test_no_more_than_a_bucket_is_held_beside_a_model(parts):
+    """By who publishes, who checks and who loads; a tensor that is larger than a bucket is one."""
+    worker, kept = Worker(parts[0]), []
+    _ = move(parts[1].model("policy"), 0.1), move(parts[1].model("second"), 0.2)
+    sizes = [p.nbytes for p in parts[1].model("policy").trainable()]
+
+    def keep(arrays):
+        kept.append([weakref.ref(v) for v in arrays.values()])
+        assert not [x for older in kept[:-2] for x in older if x() is not None]
+        assert sum(v.nbytes for v in arrays.values()) <= 100_000 or len(arrays) == 1
+        return Counted({n: v.copy() for n, v in arrays.items()})
+
+    new = publish(parts[1], ["policy", "second"], 5, keep, 100_000)
+    assert max(sizes) > 100_000 and 10 < len(new.weights["policy"]) < len(sizes)
+    Counted.peak = 0
+    worker.collect(ticket_of(worker, 5), 5, new)
+    assert (
+        held(worker) == new.sums == held_by(parts[1]) and max(sizes) <= Counted.peak <= 2 * max(sizes) < sum(sizes) / 4
+    )
+
+
+def held_by(ctx):
+    return {n: weights.sums_of(ctx.model(n).named_trainable()) for n in ("policy", "second")}
+
+
+@torch.no_grad()
+def move(model, by):
+    for p in model.trainable():
+        p.add_(by)
+
+
+@pytest.mark.parametrize("lasts", [0, 1])
+def test_a_bucket_that_does_not_come_leaves_the_old_version_or_none(parts, lasts):
+    """Until all have come nothing is loaded; one that is lost afterwards leaves a model by which nothing is sampled."""
+    worker = Worker(parts[0])
+    first = publish(parts[1], ["policy", "second"], 5)
+    worker.collect(ticket_of(worker, 5), 5, first)
+    move(parts[1].model("second"), 0.1)
+    keep = lambda arrays: Counted(arrays, lasts if "model.norm.weight" in arrays else 99)
+    new, before = publish(parts[1], ["policy", "second"], 6, keep, 1), worker.ctx.sampled_tokens
+    with pytest.raises(WrongWeights, match="some of the published weights did not come"):
+        worker.collect(ticket_of(worker, 6), 6, new)
+    assert worker.version == (5 if lasts == 0 else None) and worker.ctx.sampled_tokens == before
+    if lasts == 0:
+        assert held(worker) == first.sums
+    else:
+        with pytest.raises(Fault, match="a ticket of step 6 came to weights of step None"):
+            worker.collect(ticket_of(worker, 6), 6, None)
+
+
 # ---- whole runs, on threads that stand for processes
 
 
@@ -181,9 +261,31 @@ def test_a_worker_with_wrong_weights_is_replaced(context, small, monkeypatch, ca
     assert "had wrong weights: policy, loaded for step" in said and "it is replaced" in said
 
 
+def test_a_bucket_that_the_store_lost_ends_the_run_with_its_error(context, small, monkeypatch):
+    """Each of its objects is a bucket, and none of them holds all."""
+    recipe, stored = small(grpo.build(), **{"schedule.prompts": 4}), []
+
+    def keep(arrays):
+        stored.append(carrier.StoredBucket.of(arrays))
+        return stored[-1]
+
+    def lose(ctx, learners, step, _):
+        publication = publish(ctx, learners, step, keep, 200_000)
+        lost = KNOWN[id(stored[len(stored) // 2].reference)]
+        lost.found = Future()
+        lost.bring(error=ObjectLostError("0" * 56, None, ""))
+        return publication
+
+    monkeypatch.setattr(carrier, "publish", lose)
+    told = r"2 workers were lost under ticket .*; had wrong weights: some of the published weights did not come \(ObjectLost"
+    with fake_ray(monkeypatch), pytest.raises(Fault, match=told):
+        run(recipe, context(seed=3), opened(workers=2), 2)
+    assert len(stored) > 5
+
+
 def test_weights_that_are_torn_for_everybody_end_the_run(context, small, monkeypatch):
     recipe = small(grpo.build(), **{"schedule.prompts": 4})
-    torn = lambda ctx, learners, step: flipped(publish(ctx, learners, step), "policy")[1]
+    torn = lambda ctx, learners, step, keep: flipped(publish(ctx, learners, step), "policy")[1]
     monkeypatch.setattr(carrier, "publish", torn)
     told = r"2 workers were lost under ticket .*; had wrong weights: policy, published at step 0: .* have other bits"
     with fake_ray(monkeypatch), pytest.raises(Fault, match=told):

@@ -12,9 +12,11 @@ from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, links
 from palaestra.rollout.tickets import cut
 from palaestra.run.driver import prepare
-from palaestra.scale.weights import Publication, publish, sums_of
+from palaestra.scale.weights import publish
 from palaestra.scale.worker import Worker, WorkerParts
 from palaestra.types import Group
+
+from tests.published import arrays_of, published
 
 
 class Stopping:
@@ -52,13 +54,7 @@ def worker(context):
 
 
 def weights_of(ctx, learners):
-    return publish(ctx, learners, 0).weights
-
-
-def published(step, weights):
-    """Of so and so weights, as whoever has them in his models would publish them."""
-    sums = {n: sums_of({k: torch.from_numpy(v.copy()) for k, v in of.items()}) for n, of in weights.items()}
-    return Publication(step=step, weights=weights, sums=sums)
+    return arrays_of(publish(ctx, learners, 0))
 
 
 def moved(weights, by):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from palaestra.context import Engine, Learns
 from palaestra.engines import select
 from palaestra.models.heap import give_back
 from palaestra.models.load import load_heads, save, save_adapters, weights_sha256
-from palaestra.models.master import Optimizer, load_optimiser
+from palaestra.models.master import MasterWeights, Optimizer, load_optimiser
+from palaestra.models.optimiser_files import made_state
 from palaestra.models.routing import for_learner
 from palaestra.run.cases import dump_case
 from palaestra.run.faces.models import RunModels
@@ -46,8 +47,22 @@ class RunTraining(RunModels):
         return self.optimisers[name]
 
     def optimiser_state(self, name: str) -> dict[str, Any]:
-        """What an optimiser needs to go on, whole, as files hold it."""
-        return self.optimisers[name].state_dict()
+        """What an optimiser needs to go on, as files hold it. What takes memory of its own is a
+        `DueTensor`.
+        """
+        optimiser = self.optimisers[name]
+        return (
+            optimiser.due_state()
+            if isinstance(optimiser, MasterWeights)
+            else optimiser.state_dict()
+        )
+
+    @contextmanager
+    def weights(self, name: str) -> Generator[Iterable[tuple[str, Tensor]]]:
+        """The trained weights of a learner as they are now, one after another, by the names and of the
+        types that files have.
+        """
+        yield self.whole(name).named_trainable().items()
 
     def save(self, name: str, directory: Path, *, whole: bool) -> None:
         """Writes a model with its present weights; of one with adapters these alone, unless it is to
@@ -61,10 +76,12 @@ class RunTraining(RunModels):
         return weights_sha256(self.whole(name))
 
     def restore(self, name: str, learner: Learns, folder: Path, optimiser: dict[str, Any]) -> None:
-        """Sets a learner's weights, heads and optimiser to those of a checkpoint."""
+        """Sets a learner's weights, heads and optimiser to those of a checkpoint. The optimiser's state
+        is that of `read_state`.
+        """
         load_heads(self.model(name), folder)
         self.model(name).load_weights(folder)
-        load_optimiser(self.optimiser(name, learner), optimiser)
+        load_optimiser(self.optimiser(name, learner), made_state(optimiser))
 
     def moving(self, name: str) -> None:
         """To be told before a model's weights change: its engine forgets what it knows of the old
