@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -72,6 +72,7 @@ class ReuseOptions:
         explore=1.0,
         explore_steps=0.7,
     )
+    smallest: ClassVar[Mapping[str, float]] = {"games": 8}
 
     def __post_init__(self) -> None:
         for name, least in {"steps": 1, "timeout": 1, "most": 1, "games": 2}.items():
