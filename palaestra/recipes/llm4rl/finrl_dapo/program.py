@@ -65,7 +65,7 @@ class TradeWithNews:
     paths: int = 32
     learner: TradingGroups = TradingGroups()
     critic: pl.control.PPO = pl.control.PPO(games=16, bootstrap=True)  # of the arm ppo
-    smallest: ClassVar[Mapping[str, float]] = {"calls": 8, "paths": 4}
+    smallest: ClassVar[Mapping[str, float]] = {"calls": 8, "paths": 2, "days": 10}
 
     def __post_init__(self) -> None:
         if not 0 < self.held < 1 or min(self.days, self.steps, self.calls, self.paths) < 1:
