@@ -241,7 +241,7 @@ def test_an_update_is_not_made_of_rounding(gradient, moves):
     with canary_numbers.observing_updates(0, 0.1) as norms:
         (gradient * w).sum().backward()
         optimiser.step()
-    assert norms == pytest.approx([gradient]) and float(w) == pytest.approx(0.75 if moves else 1.0, abs=1e-5)
+    assert norms == pytest.approx([gradient]) and float(w.detach()) == pytest.approx(0.75 if moves else 1.0, abs=1e-5)
 
 
 def test_updates_are_seen_and_shaken():
@@ -306,15 +306,17 @@ def test_clocks_inside_of_a_recipe_are_found():
     assert small.learners["policy"].credit.links[0].weight == Jump(0.0, 0.5, 1) and small.schedule.steps == 2
 
 
-def test_noise_as_small_as_rounding_is_seen_where_an_arm_magnifies_it():
-    """ROVER regresses on a difference of two policies that are equal at first, plain RLOO on rewards."""
+def test_noise_as_small_as_rounding_is_magnified_by_no_update():
+    """ROVER regresses on a difference of two policies that are equal at first: its first gradient is rounding, of which
+    Adam would make a whole step, and a canary makes none. Plain RLOO learns from rewards.
+    """
     far = {}
     for name in ("rover", "rloo"):
         case, recorded = canaries.cases_of(name)[""], canaries.read(name)[""]
         today = canaries.watch(case, recorded.size)
         moved = canaries.spread(case, today)
         far[name] = moved["step 1/loss"] / abs(today.numbers["step 1/loss"])
-    assert far["rover"] > canaries.TOLERANCE > 10 * far["rloo"]
+    assert all(far[name] < canaries.TOLERANCE for name in far), far
 
 
 def test_every_canary_is_recorded_for_what_it_runs_today():
