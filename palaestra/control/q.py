@@ -66,7 +66,7 @@ class DoubleQ:
     dueling: bool = False
     per_step: float = 0.0
     cql_by_prior: bool = False
-    smallest: ClassVar[Mapping[str, float]] = {"games": 4, "updates": 2, "per_step": 0.05}
+    smallest: ClassVar[Mapping[str, float]] = {"games": 8, "updates": 2, "per_step": 0.05}
 
     def __post_init__(self) -> None:
         need_at_least(self, lr=0, gamma=0, games=1, updates=1, batch=1, keep=1, prior=0, cql=0)
