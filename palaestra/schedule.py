@@ -45,6 +45,15 @@ class HasClock(Protocol):
     clock: ClassVar[str]  # the field that says when
 
 
+@runtime_checkable
+class HasSmallest(Protocol):
+    """A part that can be made small and still does all that it does: a learner with few updates, a
+    program with few rounds. `--smoke` and canaries set these fields to at most these numbers.
+    """
+
+    smallest: ClassVar[Mapping[str, float]]  # by field
+
+
 @stage
 class Linear:
     """From `start` to `end` over `steps` steps, then constant."""

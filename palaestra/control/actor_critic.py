@@ -7,7 +7,7 @@ Several agents share their weights (independent PPO, arXiv:2011.09533). B trajec
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -58,6 +58,7 @@ class PPO:
     max_norm: float = 0.5  # of a gradient
     bootstrap: bool = False
     part_steps: int = 0
+    smallest: ClassVar[Mapping[str, float]] = {"games": 4, "epochs": 2, "minibatches": 2}
 
     def __post_init__(self) -> None:
         need_at_least(self, lr=0, epochs=1, minibatches=1, gamma=0, lam=0, games=1, width=1)

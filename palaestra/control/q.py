@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -66,6 +66,7 @@ class DoubleQ:
     dueling: bool = False
     per_step: float = 0.0
     cql_by_prior: bool = False
+    smallest: ClassVar[Mapping[str, float]] = {"games": 8, "updates": 2, "per_step": 0.05}
 
     def __post_init__(self) -> None:
         need_at_least(self, lr=0, gamma=0, games=1, updates=1, batch=1, keep=1, prior=0, cql=0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -47,6 +48,7 @@ class SAC:
     alpha: float = 1.0  # of the entropy, at the start
     entropy: float | None = None  # nats that alpha is moved towards
     width: int = 256
+    smallest: ClassVar[Mapping[str, float]] = {"per_step": 0.02, "warm": 0}
 
     def __post_init__(self) -> None:
         need_at_least(self, lr=0, gamma=0, games=1, per_step=0, batch=1, keep=1, warm=0, width=1)

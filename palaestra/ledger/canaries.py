@@ -9,8 +9,9 @@ Some arms magnify rounding: an update that divides by a gradient near 0, a targe
 difference of nearly equal numbers. Of a canary that moved the same steps are run again from weights
 with noise as small as rounding (`spread`); a number that this moves as far has not moved. Where a
 draw lies within rounding of another token, other tokens are excused only if such noise draws those
-that are recorded (`is_rounding`). Another processor decides what an update does whose gradient is
-rounding, and little by little where a run of a classical learner goes that is `LONG`.
+that are recorded (`is_rounding`). An update whose gradient is rounding is made of none
+(`observing_updates`). Learners of nets, in which rounding grows from one update to the next, say how
+few they may make and still do all that they do (`schedule.HasSmallest`).
 
 A part that acts after some steps names the field that says when (`schedule.HasClock`): a canary sets
 it so that the part acts at its second step. What two small steps cannot see all the same (late replay,
@@ -39,7 +40,13 @@ from palaestra.context import Runnable
 from palaestra.engines.sampling import observers
 from palaestra.errors import Fault
 from palaestra.ledger import digests
-from palaestra.ledger.canary_numbers import STEPS, numeric, observing_updates, read_run
+from palaestra.ledger.canary_numbers import (
+    ROUNDED,
+    STEPS,
+    numeric,
+    observing_updates,
+    read_run,
+)
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import canaries as folder_of_canaries
 from palaestra.ledger.results import settings as settings_of
@@ -76,12 +83,6 @@ NEAR = tuple((seed, NOISE if seed % 2 else 10 * NOISE) for seed in range(11, 19)
 MAGNIFIED = 3.0  # times the farthest that noise moved a number, within which it has not moved
 DROWNED = 0.1  # of a number: one that noise moves so far says nothing
 BOUNDARY = 1e-5  # of probability: a draw nearer to a token's edge may fall on either side
-ROUNDED = 1e-3  # of a gradient's norm: one below it is rounding, of which Adam makes whole steps
-LONG = 40  # updates, beyond which rounding of nets and simulators is magnified from one to the next
-DRIFT, GAME = (
-    0.1 / MAGNIFIED,
-    0.01 / MAGNIFIED,
-)  # of a number, and of any, that it then moves at most
 
 
 @value_class
@@ -95,8 +96,8 @@ class Canary:
         numbers: by name, such as "rl/step 2/loss".
         nearest: the smallest distance of a draw to the edge of its token, in probability.
         ended: the fault that ended the run, as where so few answers leave a gate without a batch.
-        rounding: whether an update had a gradient that is rounding, see `ROUNDED`: what it changes
-            depends on the processor.
+        rounding: whether an update had a gradient that is rounding, see `ROUNDED`, and so was not
+            made of it.
         updates: steps that optimisers made.
     """
 
@@ -116,7 +117,7 @@ class Movement:
 
     Args:
         undecided: another processor may do this: other tokens were drawn, and a draw lies near to a
-            boundary; or a gradient is rounding; or a long run moved by little.
+            boundary; or noise moves the first update.
     """
 
     what: str
@@ -228,9 +229,6 @@ def judge(case: CanaryCase, recorded: Canary, today: Canary) -> Movement | None:
     """
     moved = compare(recorded, today)
     same = recorded.ids == today.ids and recorded.ended == today.ended
-    # records from before updates were counted do not say whether they had rounding too
-    if moved and same and today.rounding and (recorded.rounding or not recorded.updates):
-        return replace(moved, undecided=True)
     if moved and moved.undecided:
         return replace(moved, undecided=is_rounding(case, recorded))
     if moved is None or not same:
@@ -241,9 +239,6 @@ def judge(case: CanaryCase, recorded: Canary, today: Canary) -> Movement | None:
     magnified = not all(alike(x, x + noise.get(n, 0.0)) for n, x in first_today.numbers.items())
     if moved and magnified and compare(first, first_today, noise) is None:
         return replace(moved, undecided=True)
-    if moved and today.updates > LONG:
-        far = {n: max(noise.get(n, 0.0), abs(x) * DRIFT, GAME) for n, x in recorded.numbers.items()}
-        return replace(moved, undecided=compare(recorded, today, far) is None)
     return moved
 
 

@@ -19,6 +19,7 @@ from palaestra.store.columns import read_episodes
 from palaestra.store.folder import is_step, records
 
 STEPS = 2
+ROUNDED = 1e-3  # of a gradient's norm: one below it is rounding, of which Adam makes whole steps
 
 
 CLOCKS = ("seconds", "_mb", "per_second")  # parts of names of numbers that no two runs share
@@ -93,7 +94,8 @@ def is_measured(name: str) -> bool:
 
 @contextmanager
 def observing_updates(noise: int, scale: float) -> Generator[list[float]]:
-    """The norm of the gradient of each step that an optimiser makes meanwhile.
+    """The norm of the gradient of each step that an optimiser makes meanwhile. A gradient that is
+    rounding (`ROUNDED`) counts as 0 in the step, which would else depend on the processor alone.
 
     Args:
         noise: seed of what is added to each number of their gradients that is not 0: a normal draw
@@ -105,6 +107,9 @@ def observing_updates(noise: int, scale: float) -> Generator[list[float]]:
         every = [p.grad for group in optimiser.param_groups for p in group["params"]]
         grads = [g for g in every if g is not None]
         norms.append(float(torch.nn.utils.get_total_norm(grads)))
+        if norms[-1] < ROUNDED:
+            for g in grads:
+                g.zero_()
         for g in grads if noise else ():
             shaken = g + scale * g.square().mean().sqrt() * torch.randn(
                 g.shape, generator=generator

@@ -17,6 +17,7 @@ from palaestra.judges.pointwise import Judge
 from palaestra.method import Recipe
 from palaestra.objective.mismatch import TIS
 from palaestra.pipeline import Pipeline, WithModels
+from palaestra.schedule import HasSmallest, change_inside
 from palaestra.services.chat.named import client_from_text
 from palaestra.settings.fields import VALUE, Settings, Use, flag_of, setting_names
 from palaestra.settings.rewards import JUDGE, reward_by_name
@@ -338,8 +339,8 @@ def change_parts(runnable: Runnable, change: Callable[[Runnable], Runnable]) -> 
 
 
 def make_smallest(runnable: Runnable) -> Runnable:
-    """A recipe at its smallest: two prompts, two samples, few problems of each exam; of a pipeline,
-    every part.
+    """A recipe at its smallest: two prompts, two samples, few problems of each exam, and parts that
+    say how small they may be (`schedule.HasSmallest`); of a pipeline, every part.
     """
 
     def small(recipe: Runnable) -> Runnable:
@@ -351,9 +352,17 @@ def make_smallest(runnable: Runnable) -> Runnable:
         }
         for path, given in {**exams, **SMOKE}.items():
             recipe = values.override(recipe, path, given) if path in known else recipe
-        return recipe
+        return change_inside(recipe, shrink)
 
     return change_parts(runnable, small)
+
+
+def shrink(part: Any) -> Any:
+    """A part with the numbers of its `smallest` where its own are larger."""
+    if not isinstance(part, HasSmallest):
+        return part
+    smaller = {n: least for n, least in part.smallest.items() if getattr(part, n) > least}
+    return replace(part, **smaller) if smaller else part
 
 
 def set_rate(runnable: Runnable, rate: float) -> Runnable:

@@ -12,7 +12,6 @@ import torch
 from palaestra.control.q import pessimism
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.llm4rl import imaginebench
-from palaestra.recipes.llm4rl.imaginebench import program
 from palaestra.recipes.llm4rl.imaginebench.grid import (
     ColourGrid,
     ColourGridState,
@@ -349,9 +348,8 @@ def test_successes():
     ]
 
 
-def test_that_no_recorded_rollout_is_a_success_is_said(context, tmp_path, monkeypatch):
+def test_that_no_recorded_rollout_is_a_success_is_said(context, tmp_path):
     """A simulator that pays -1 a step: 2 and 3 steps pay -2 and -3."""
-    monkeypatch.setattr(program, "UPDATES", 1)
     costs = [rollout(2, paid=-1.0), rollout(3, paid=-1.0)]
     said = why_no_success(costs, ColourGrid(), None)
     assert "no recorded rollout" in said and "pay -3 to -2" in said and "threshold=RETURN" in said
@@ -369,7 +367,7 @@ def test_that_no_recorded_rollout_is_a_success_is_said(context, tmp_path, monkey
     )
     ctx, lines = context(), []
     ctx.say = lines.append
-    asyncio.run(made.run(ctx))
+    asyncio.run(replace(made, updates=1).run(ctx))
     assert any("they pay -3 to -3" in line for line in lines)
 
 
@@ -429,15 +427,14 @@ def test_imagined_rollouts_teach_a_new_instruction(context, tmp_path, learner):
     assert int((policy.actor(seen) if learner == "bc" else policy(seen)).argmax()) == 0
 
 
-def test_a_killed_run_ends_with_the_same(context, tmp_path, monkeypatch):
+def test_a_killed_run_ends_with_the_same(context, tmp_path):
     asked = []
-    monkeypatch.setattr(program, "UPDATES", 10)
 
     def answer(request):
         asked.append(1)
         return written_rollout(request)
 
-    made = replace(imaginebench.embedded(each=1, games=2, steps=1), asked=pl.Scripted(answer))
+    made = replace(imaginebench.embedded(each=1, games=2, steps=1), asked=pl.Scripted(answer), updates=10)
     run = lambda: asyncio.run(made.run(context(out=tmp_path, seed=2))).metrics
     first, calls = run(), len(asked)
     (tmp_path / "kept" / "arm-guide.json").unlink()

@@ -118,6 +118,7 @@ class CaseBank:
     most: int = 512
     language: Language = "auto"
     steps: int = 100
+    smallest: ClassVar[Mapping[str, float]] = {"steps": 4}
 
     def __post_init__(self) -> None:
         if self.k < 1 or self.most < 1 or self.steps < 0:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -89,6 +89,13 @@ class BuildSubgraphs:
     most: int = 60
     updates: int = 200
     k: int = 10
+    smallest: ClassVar[Mapping[str, float]] = {
+        "tasks": 1,
+        "edges": 3,
+        "epochs": 2,
+        "draws": 2,
+        "updates": 4,
+    }
 
     def __post_init__(self) -> None:
         if bool(self.graph) != bool(self.samples):

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -122,6 +122,7 @@ class StrategyPlanning:
     patience: int = 100
     search: bool = True
     temperature: float = 1.0
+    smallest: ClassVar[Mapping[str, float]] = {"epochs": 8}
 
     def __post_init__(self) -> None:
         for name, least in (

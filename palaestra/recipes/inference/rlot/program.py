@@ -5,9 +5,9 @@ choose blocks.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -65,6 +65,7 @@ class TrainNavigator:
     temperature: float = 1.0
     tasks: int = 32
     prompts: pl.worlds.BlockPrompts = pl.worlds.BlockPrompts()
+    smallest: ClassVar[Mapping[str, float]] = {"iterations": 2, "questions": 4}
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         hard = await ctx.once("hard questions", lambda: self._hard(ctx))

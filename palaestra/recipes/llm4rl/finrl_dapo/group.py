@@ -3,8 +3,8 @@
 n accounts, T days, G actions of a group, K stocks.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ class TradingGroups:
     passes: int = 10
     kl: float = 0.15
     width: int = 64
+    smallest: ClassVar[Mapping[str, float]] = {"group": 3, "games": 2, "passes": 2}
 
     def __post_init__(self) -> None:
         if self.group < 2 or min(self.games, self.passes, self.width) < 1:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -65,6 +65,7 @@ class TradeWithNews:
     paths: int = 32
     learner: TradingGroups = TradingGroups()
     critic: pl.control.PPO = pl.control.PPO(games=16, bootstrap=True)  # of the arm ppo
+    smallest: ClassVar[Mapping[str, float]] = {"calls": 8, "paths": 2, "days": 10}
 
     def __post_init__(self) -> None:
         if not 0 < self.held < 1 or min(self.days, self.steps, self.calls, self.paths) < 1:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -37,7 +37,6 @@ from palaestra.recipes.llm4rl.imaginebench.rollouts import (
 Learner = Literal["cql", "bc"]
 Imagination = Literal["asked", "none"]
 Simulators = Callable[[str], pl.control.Simulator]  # by instruction
-UPDATES = 100  # of a step
 ENCODER, TUNING = "encoder.json", "sft.jsonl"
 
 
@@ -68,7 +67,7 @@ class LearnFromImagination:
         context: tokens of a question and its reply, which the model takes; longer ones are refused before
             anything is asked.
         embed: FILE.py:NAME, from an instruction to numbers; "" = `embed_words`.
-        steps: of 100 updates.
+        steps: of `updates` each.
         games: of a test, for every instruction.
     """
 
@@ -81,6 +80,7 @@ class LearnFromImagination:
     threshold: float | None = None
     embed: str = ""
     steps: int = 30
+    updates: int = 100
     games: int = 32
     examples: int = 2
     longest: int = 0
@@ -90,9 +90,10 @@ class LearnFromImagination:
     gamma: float = 0.97
     batch: int = 128
     width: int = 128
+    smallest: ClassVar[Mapping[str, float]] = {"each": 2, "updates": 2, "games": 4}
 
     def __post_init__(self) -> None:
-        for name in ("each", "steps", "batch", "width"):
+        for name in ("each", "steps", "updates", "batch", "width"):
             if getattr(self, name) < 1:
                 raise pl.UserError(f"imaginebench: {name} is 1 or more")
         if self.games < 2:
@@ -220,7 +221,7 @@ class LearnFromImagination:
         return given + written, refused
 
     def cut(self, ctx: pl.Context) -> int:
-        """Steps of 100 updates, by `--steps`."""
+        """Steps of `updates` each, by `--steps`."""
         most = ctx.budget.get("steps")
         return self.steps if most is None else min(self.steps, int(most))
 
@@ -389,7 +390,7 @@ class OfflineArms:
             settings = pl.control.DoubleQ(
                 lr=program.lr,
                 gamma=program.gamma,
-                updates=UPDATES,
+                updates=program.updates,
                 batch=program.batch,
                 keep=int(paths["alive"].sum()),
                 cql=program.alpha,
@@ -492,7 +493,7 @@ def clone_behaviour(
     lines: list[dict[str, float]] = []
     for i in range(iterations):
         rng, losses = pl.rng_of((*key, i)), list[float]()
-        for _ in range(UPDATES):
+        for _ in range(program.updates):
             rows = torch.from_numpy(rng.integers(len(obs), size=program.batch))
             loss = -policy({"obs": obs[rows], "act": act[rows]})["logp"].mean()
             optimiser.zero_grad()

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -72,6 +72,7 @@ class ReuseOptions:
         explore=1.0,
         explore_steps=0.7,
     )
+    smallest: ClassVar[Mapping[str, float]] = {"games": 8}
 
     def __post_init__(self) -> None:
         for name, least in {"steps": 1, "timeout": 1, "most": 1, "games": 2}.items():
@@ -309,9 +310,9 @@ class TaskLearner:
             games = await self.play(program.learner.games, epsilon, key)
             paths = games.paths()
             taken += games.env_steps
-            self.flat.update(paths, paths["reward"], (*key, "global"))
+            flat_loss = self.flat.update(paths, paths["reward"], (*key, "global"))
             decisions = pl.control.decision_paths(games, program.learner.gamma)
-            self.over.update(decisions, decisions["reward"], (*key, "over"))
+            over_loss = self.over.update(decisions, decisions["reward"], (*key, "over"))
             for number, option in enumerate(self.own, start=1):
                 option.observe(games, number, (*key, number))
             called = [c.end for c in games.calls if c.option > 0 and c.steps]
@@ -322,6 +323,8 @@ class TaskLearner:
                     "taken": games.env_steps,
                     "called": len(called),
                     "reached": called.count(pl.control.REACHED),
+                    "loss": flat_loss,
+                    "loss_options": over_loss,
                 }
             )
         return lines

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -61,6 +61,7 @@ class EvolveGuidance:
     steps: int = 80_000
     games: int = 256
     learner: pl.control.PPO = pl.control.PPO(bootstrap=True)
+    smallest: ClassVar[Mapping[str, float]] = {"population": 1, "trial": 2, "games": 8}
 
     def __post_init__(self) -> None:
         least = {"generations": 1, "population": 1, "elites": 1, "trial": 1, "steps": 1, "games": 2}

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -102,6 +102,7 @@ class LearnPolicySet:
     games: int = 512
     width: int = 32
     learner: pl.control.PPO = pl.control.PPO(lr=3e-3, games=128, minibatches=1, bootstrap=True)
+    smallest: ClassVar[Mapping[str, float]] = {"tries": 2, "adapt": 1, "games": 8}
 
     def __post_init__(self) -> None:
         if min(self.modes, self.steps, self.width, self.tries) < 1 or self.games < 2:

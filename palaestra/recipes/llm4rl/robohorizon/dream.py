@@ -5,7 +5,7 @@ B sequences, L steps of one, M states, H imagined steps.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ class DreamLearner:
     bc: float = 1.0
     lr: float = 1e-3
     max_norm: float = 10.0
+    smallest: ClassVar[Mapping[str, float]] = {"games": 2}
 
     def __post_init__(self) -> None:
         least = {"games": 1, "every": 1, "sequences": 1, "length": 2}

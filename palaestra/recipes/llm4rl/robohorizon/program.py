@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -103,6 +103,7 @@ class RewardStages:
     learner: pl.control.PPO = pl.control.PPO(games=16, epochs=8, bootstrap=True)
     world: DreamLearner = DreamLearner()
     views: ViewLearner = ViewLearner()
+    smallest: ClassVar[Mapping[str, float]] = {"demonstrations": 2, "games": 8}
 
     def __post_init__(self) -> None:
         least = {"games": 2, "steps": 1, "imagine": 1, "demonstrations": 0, "paid": 0}

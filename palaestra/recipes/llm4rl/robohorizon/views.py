@@ -4,8 +4,8 @@ B clips, C frames of one, V views of a frame, P patches of a view, D numbers of 
 side.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -126,6 +126,7 @@ class ViewLearner:
     clips: int = 16
     masked: float = 0.75
     lr: float = 3e-3
+    smallest: ClassVar[Mapping[str, float]] = {"updates": 4}
 
     def __post_init__(self) -> None:
         pl.check_bounds("robohorizon: views.updates", self.updates, least=1)

@@ -82,6 +82,7 @@ class PredictConversion:
         lam=1.0,
     )
     brings_reward: ClassVar[bool] = True
+    smallest: ClassVar[Mapping[str, float]] = {"members": 2, "epochs": 2}
 
     def __post_init__(self) -> None:
         pl.check_bounds("width", self.width, least=1)
