@@ -17,6 +17,11 @@ ESCAPES = (
     'rfl\nmacro "#print" : command => `(end)', "rfl\nsyntax x", "rfl\nnotation x", "rfl\nnotation3 x", "rfl\nelab x",
     "set_option debug.skipKernelTC true in rfl", "open Lean in rfl", "rfl\nattribute [simp] x", "rfl\n@[simp] x",
     "rfl /- ", "-/ rfl", "rfl\nend", "rfl\nnamespace x", "rfl\nunsafe x", "rfl\ninstance : x", "«rfl»", "", "  ", "\trfl",
+    "x⁻¹axiom cheat : False", "exact f 1axiom cheat : False", "exact f ..axiom a : False", "exact Aᵀmacro x", "exact sᶜelab x",
+    "exact f 'a'axiom cheat : False", "exact 0x1'a'axiom cheat : False", "exact f.1.axiom", "λaxiom", "x²syntax y", "exact f '\"'",
+    "exact (eval% unsafeIO x)", "exact unsafeIO x", 'exact include_str "x"', "rfl\ndsimproc x", "rfl\ndeclare_simp_like_tactic x",
+    "rfl\nregister_option x", "rfl\nbuiltin_initialize x", "run_elab x", "open Lean Elab in rfl", "open private x in y in rfl",
+    "set_option maxHeartbeats 1 in", "open Nat in\nset_option debug.skipKernelTC true in rfl", "rfl\u2028axiom x : False",
     "rfl\nlocal x", "rfl\nopaque x", "rfl\ninitialize x", "rfl\nmutual", "rfl\nsimproc x", "rfl\ndeclare_syntax_cat x",
 )  # fmt: skip
 
@@ -24,7 +29,9 @@ ESCAPES = (
 def test_words_that_would_escape_are_not_taken_and_names_that_have_them_are():
     assert [t for t in ESCAPES if allowed(t)] == []
     fine = ("exact List.prefix_append x y", "exact h.end", "rw [open_iff]", "exact ⟨h.2, h.1⟩",
-            "native_decide", "exact Polynomial.eval x", "have h' : p := h.1", 'trace "x"')  # fmt: skip
+            "native_decide", "exact Polynomial.eval x", "rw [eval]", "∑' n, f n", "f '' s ⊆ g ⁻¹' t", "simp [simprocs]", "norm_num [10!]",
+            "set_option maxHeartbeats 400000 in nlinarith [sq_nonneg (a - b)]", "open Real in\n  simp", "exact h.1.mp", "2 * x₁ + 1.5e-3",
+            "open scoped BigOperators Nat in norm_num", "exact sorry_free h", "have h₁' : x ^ 2 = 0x1F := by simp_all", "exact x⁻¹", "have h' : p := h.1", 'trace "x"')  # fmt: skip
     assert [t for t in fine if not allowed(t)] == []
 
 
@@ -86,7 +93,7 @@ def test_a_proof_step_by_step():
         (whole,) = kernel.step(half, ["· exact h.1"])
         assert whole.whole and kernel.accepts(SWAP, whole.script)
         assert [r.reason for r in kernel.step(whole, ["rfl"])] == ["nothing is left to prove"]
-        code = asked[0]["snippets"][0]["code"]
+        code = asked[1]["snippets"][0]["code"]
         assert code.startswith("import Mathlib\nimport Aesop\nimport Extra\nopen Nat\ntheorem palaestra_theorem")
 
 
