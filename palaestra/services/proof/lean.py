@@ -349,7 +349,8 @@ class Lean:
             if plain.status_code == 200:
                 return [{"error": CRASHED}]
         try:
-            by_id = {str(x["id"]): x for x in json.loads(answer.text)["results"]}
+            results = json.loads(answer.text)["results"] if answer.status_code == 200 else []
+            by_id = {str(x["id"]): x for x in results}
             answers = [by_id[str(i)] for i in range(len(codes))]
         except (ValueError, KeyError, TypeError):
             raise Fault(
@@ -410,8 +411,8 @@ class Lean:
         reason = " ".join(str(errors[0]["data"]).split())[:200] if errors else "Lean says nothing"
         last = max(map(place, messages), default=(0, 1))
         # what tactics print stands in columns of their own: column 0 of the last line is Lean's own answer
-        said = [axioms_of(m) for m in messages if m["severity"] == "info" and place(m) == last]
-        named = next((x for x in said if x is not None), None)
+        answers = [axioms_of(m) for m in messages if m["severity"] == "info" and place(m) == last]
+        named = next((x for x in answers if x is not None), None)
         if last[1] or named is None:
             return Rejected(reason=reason)
         if not errors:
@@ -453,6 +454,6 @@ def place(message: Mapping[str, Any]) -> tuple[int, int]:
 
 def axioms_of(message: Mapping[str, Any]) -> frozenset[str] | None:
     """The axioms that a message says the theorem rests on; None where it says nothing of them."""
-    if (said := AXIOMS.fullmatch(str(message["data"]).strip())) is None:
+    if (line := AXIOMS.fullmatch(str(message["data"]).strip())) is None:
         return None
-    return frozenset(x.strip() for x in (said[1] or "").split(",") if x.strip())
+    return frozenset(x.strip() for x in (line[1] or "").split(",") if x.strip())

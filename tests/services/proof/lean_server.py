@@ -97,12 +97,13 @@ def refusal(body: Any) -> str:
 @contextmanager
 def lean_server(
     change: Callable[[dict[str, Any]], Any] = lambda results: results,
-    status: int = 200,
+    status: int | Callable[[Any], int] = 200,
     key: str = "",
     first: bool = False,
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Its address and the requests that came. `change` makes of an answer what is sent, and `status` is sent with it;
-    what is asked of `True` alone, first and where Lean broke down, is answered right but with `first`.
+    """Its address and the requests that came. `change` makes of an answer what is sent, and `status`, which may look at
+    the question, is sent with it; what is asked of `True` alone, first and where Lean broke down, is answered right but
+    with `first`.
     """
     asked: list[Any] = []
 
@@ -110,7 +111,7 @@ def lean_server(
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked.append(body)
-            why, code = refusal(body), status
+            why = refusal(body)
             plain = not first and all("palaestra_theorem : True " in x["code"] for x in body.get("snippets", ()))
             if self.path != "/api/check" or why:
                 code, sent = (422 if why else 404), {"detail": why or "Not Found"}
@@ -119,6 +120,7 @@ def lean_server(
             elif plain:
                 code, sent = 200, {"results": [answer(x) for x in body["snippets"]]}
             else:
+                code = status if isinstance(status, int) else status(body)
                 sent = change({"results": [answer(x) for x in body["snippets"]]})
             text = (sent if isinstance(sent, str) else json.dumps(sent)).encode()
             self.send_response(code)
