@@ -5,6 +5,11 @@ clipped surrogate and clipped value loss (arXiv:1707.06347 eq. 7 and 9), two epo
 minibatches. The value head reads the policy's own hidden state. With `kl`, -kl * (log pi_old - log
 pi_ref) is added to every token's reward (arXiv:2203.02155); `kind` chooses another estimator of
 `objective.kl`, which says what the gradient of each is in a reward.
+
+The values' gradients go through the policy's weights too, and with 0.5 of them they can break it: on three-digit sums with
+the built-in model, 8 prompts of 8 answers, the reward of step 19 was 0.55, 0.83 and 0.02 (seeds 0 to 2) as the recipe is,
+0.91, 0.64 and 0.00 with `lam=1`, 0.34, 0.20 and 0.92 with `value=0.05`, and 0.89, 0.89 and 0.92 with both. One task, three
+seeds: no claim, but try `lam=1 value=0.05` where answers grow and rewards fall.
 """
 
 import palaestra as pl
@@ -30,12 +35,15 @@ CARD = pl.Card(
 )
 
 
-def build(kl: float = 0.0, kind: pl.objective.KLKind = "k1") -> pl.Recipe:
-    rewards = pl.Gae(gamma=1.0, lam=0.95, kl=kl, kind=None if kind == "k1" else kind)
+def build(
+    kl: float = 0.0, kind: pl.objective.KLKind = "k1", lam: float = 0.95, value: float = 0.5
+) -> pl.Recipe:
+    """`lam` is the lambda of GAE, `value` the weight of the value loss."""
+    rewards = pl.Gae(gamma=1.0, lam=lam, kl=kl, kind=None if kind == "k1" else kind)
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.chain(rewards, pl.Center("batch"), pl.Scale("batch")),
-        objective=pl.Clipped(reduce="tokens") + 0.5 * pl.ValueLoss(clip=0.2),
+        objective=pl.Clipped(reduce="tokens") + value * pl.ValueLoss(clip=0.2),
         update=pl.Plain(epochs=2, minibatches=4),
         needs=(("policy", "value"), *(pl.credit.kl_needs(kind) if kl else ())),
         heads=("value",),

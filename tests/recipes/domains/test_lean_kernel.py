@@ -75,7 +75,7 @@ def test_conjectures_and_grpo_on_a_file_of_lean(tmp_path):
                 "guide": f"endpoint(url='{chat}',model='m')", "rl.schedule.prompts": 2, "rl.collect.links.0.n": 2,
             },
         )  # fmt: skip
-        code = asked[0]["snippets"][0]["code"]
+        code = asked[1]["snippets"][0]["code"]
     read = lambda name: [json.loads(x) for x in next(run.folder.rglob(name)).read_text().splitlines()]
     assert [(r["statement"], r["status"]) for r in read("conjectures.jsonl")] == [
         ("1 = 1", "held out"), ("2 = 2", "trivial"), ("3 = 3", "kept"), ("4 = 4", "kept"), ("5 = 6", "kept"), (None, "invalid"),

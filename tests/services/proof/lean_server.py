@@ -22,6 +22,7 @@ INTRODUCED = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
 HALVES = ("case left\np q : Prop\nh : p ∧ q\n⊢ q", "case right\np q : Prop\nh : p ∧ q\n⊢ p")
 # of a statement: what a proof, a tactic a line, leaves; () = nothing, None = not known
 KNOWN: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {
+    ": True": {(): ("⊢ True",), ("trivial",): (), ("sorry",): ()},
     STATEMENT: {
         (): (GOAL,),
         ("intro h",): (INTRODUCED,),
@@ -38,7 +39,7 @@ KNOWN: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {
     ": 4 = 4": {(): ("⊢ 4 = 4",), ("rfl",): ()},
     ": 5 = 6": {(): ("⊢ 5 = 6",)},
 }
-AXIOMS = {"native_decide": ["Lean.ofReduceBool"], "aesop": ["propext"], "exact foo": ["cheat"]}
+AXIOMS = {"sorry": ["sorryAx"], "native_decide": ["Lean.ofReduceBool"], "aesop": ["propext"], "exact foo": ["cheat"]}
 
 
 def read_messages(code: str) -> list[dict[str, Any]]:
@@ -95,21 +96,31 @@ def refusal(body: Any) -> str:
 
 @contextmanager
 def lean_server(
-    change: Callable[[dict[str, Any]], Any] = lambda results: results, status: int = 200, key: str = ""
+    change: Callable[[dict[str, Any]], Any] = lambda results: results,
+    status: int | Callable[[Any], int] = 200,
+    key: str = "",
+    first: bool = False,
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Its address and the requests that came. `change` makes of an answer what is sent."""
+    """Its address and the requests that came. `change` makes of an answer what is sent, and `status`, which may look at
+    the question, is sent with it; what is asked of `True` alone, first and where Lean broke down, is answered right but
+    with `first`.
+    """
     asked: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked.append(body)
-            why, code = refusal(body), status
+            why = refusal(body)
+            plain = not first and all("palaestra_theorem : True " in x["code"] for x in body.get("snippets", ()))
             if self.path != "/api/check" or why:
                 code, sent = (422 if why else 404), {"detail": why or "Not Found"}
             elif key and self.headers.get("Authorization") != f"Bearer {key}":
                 code, sent = 401, {"detail": "Missing or invalid API key"}
+            elif plain:
+                code, sent = 200, {"results": [answer(x) for x in body["snippets"]]}
             else:
+                code = status if isinstance(status, int) else status(body)
                 sent = change({"results": [answer(x) for x in body["snippets"]]})
             text = (sent if isinstance(sent, str) else json.dumps(sent)).encode()
             self.send_response(code)

@@ -4,9 +4,10 @@ import json
 
 import pytest
 from palaestra.errors import Fault, UserError
+from palaestra.services.proof import lean
 from palaestra.services.proof.assistants import open_assistant
 from palaestra.services.proof.base import ProofState, Rejected
-from palaestra.services.proof.lean import KEY, Lean, allowed, lean_script, stated
+from palaestra.services.proof.lean import KEY, Lean, allowed, axioms_of, lean_script, stated
 
 from tests.services.proof.lean_server import GOAL, HALVES, STATEMENT, SWAP, lean_server, message
 
@@ -21,11 +22,28 @@ ESCAPES = (
 )  # fmt: skip
 
 
+# Lean parts a text where Python's \w does not: a keyword behind a sign, a number or a literal begins a command
+TOUCHING = (
+    "x⁻¹axiom cheat : False", "exact f 1axiom cheat : False", "exact f ..axiom a : False", "exact Aᵀmacro x", "exact sᶜelab x",
+    "exact f 'a'axiom a : False", "exact 0x1'a'axiom a : False", "exact f '\"'", "exact f.1.axiom", "λaxiom", "x²syntax y",
+)  # fmt: skip
+RUN = (
+    "exact (eval% unsafeIO x)", "exact unsafeIO x", 'exact include_str "x"', "rfl\ndsimproc x", "rfl\nregister_option x",
+    "rfl\ndeclare_simp_like_tactic x", "rfl\nbuiltin_initialize x", "run_elab x", "open Lean Elab in rfl",
+    "rfl\u2028axiom x : False", "open private x in y in rfl", "set_option maxHeartbeats 1 in",
+    "open Nat in\nset_option debug.skipKernelTC true in rfl",
+)  # fmt: skip
+FINE = (
+    "exact List.prefix_append x y", "exact h.end", "rw [open_iff]", "exact ⟨h.2, h.1⟩", "native_decide", 'trace "x"', "rw [eval]",
+    "exact Polynomial.eval x", "have h' : p := h.1", "∑' n, f n", "f '' s ⊆ g ⁻¹' t", "simp [simprocs]", "norm_num [10!]",
+    "set_option maxHeartbeats 400000 in nlinarith [sq_nonneg (a - b)]", "open Real in\n  simp", "exact h.1.mp", "2 * x₁ + 1.5e-3",
+    "open scoped BigOperators Nat in norm_num", "exact sorry_free h", "have h₁' : x ^ 2 = 0x1F := by simp_all", "exact x⁻¹",
+)  # fmt: skip
+
+
 def test_words_that_would_escape_are_not_taken_and_names_that_have_them_are():
-    assert [t for t in ESCAPES if allowed(t)] == []
-    fine = ("exact List.prefix_append x y", "exact h.end", "rw [open_iff]", "exact ⟨h.2, h.1⟩",
-            "native_decide", "exact Polynomial.eval x", "have h' : p := h.1", 'trace "x"')  # fmt: skip
-    assert [t for t in fine if not allowed(t)] == []
+    assert [t for t in (*ESCAPES, *TOUCHING, *RUN) if allowed(t)] == []
+    assert [t for t in FINE if not allowed(t)] == []
 
 
 @pytest.mark.parametrize(
@@ -38,6 +56,9 @@ def test_words_that_would_escape_are_not_taken_and_names_that_have_them_are():
         ("lemma aa: 1=1 := sorry", (), ": 1=1"),
         ("theorem t : let n := 1; n = 1 := by\n  intro n\n  rfl", (), ": let n := 1; n = 1"),
         ("example {n : Nat} : n = n :=", (), "{n : Nat} : n = n"),
+        ("theorem u.{v} (α : Type v) : α = α := rfl", (), ".{v} (α : Type v) : α = α"),
+        ("open Nat\n/-- Prove the theorem of a lemma. -/theorem m' : 1 = 1 := by -- a theorem x : 2 = 2\n  sorry", ("open Nat",),
+         ": 1 = 1"),
         ("import Mathlib\nopen Real\n\ntheorem m_1\n  (x : ℝ) :\n  x = x := by\n  sorry", ("import Mathlib", "open Real", ""),
          "(x : ℝ) :\n  x = x"),
     ],
@@ -63,6 +84,19 @@ def test_what_is_no_theorem(text):
         ("```lean\n  constructor\n  · simp\n    ring\n  · rfl\n```", ["constructor", "· simp\n  ring", "· rfl"]),
         ("cases n with\n| zero => simp\n| succ n =>\n  simp", ["cases n with\n| zero => simp\n| succ n =>\n  simp"]),
         ("simp [h] -- at the end of it\n/- open it:\nsorry -/\nrfl", ["simp [h]", "rfl"]),
+        ("  intro h\n  exact h\n```", ["intro h", "exact h"]),
+        ("  rfl\n```\nThis closes it.", ["rfl"]),
+        ("```lean4\ntheorem x : 1 = 1 :=\n  by\n  rfl\n```", ["rfl"]),
+        ("```lean4\r\ntheorem x (h : 1 = 1 := by rfl) : 1 = 1 := by\r\n  exact h\r\n```", ["exact h"]),
+        ("theorem x : 1 = 1 := rfl", ["exact rfl"]),
+        (
+            "```lean\nimport Mathlib\nset_option maxHeartbeats 400000 in\nlemma aux (n : ℕ) : n ≤ n := by\n  simp\n\n"
+            "open Nat in\nlemma b : 1 = 1 := rfl\n\n/-- x -/\ntheorem x : 0 ≤ 0 := by\n  exact aux 0\n```",
+            ["have aux (n : ℕ) : n ≤ n := by\n  simp", "have b : 1 = 1 := rfl", "exact aux 0"],
+        ),
+        ("lemma a : False := by\n  sorry\ntheorem x : 1 = 2 := by\n  exact a.elim",
+         ["have a : False := by\n  sorry", "exact a.elim"]),
+        ("theorem x : 1 = 1", []),
         ("<think>rfl", []),
         ("", []),
     ],
@@ -86,7 +120,7 @@ def test_a_proof_step_by_step():
         (whole,) = kernel.step(half, ["· exact h.1"])
         assert whole.whole and kernel.accepts(SWAP, whole.script)
         assert [r.reason for r in kernel.step(whole, ["rfl"])] == ["nothing is left to prove"]
-        code = asked[0]["snippets"][0]["code"]
+        code = asked[1]["snippets"][0]["code"]
         assert code.startswith("import Mathlib\nimport Aesop\nimport Extra\nopen Nat\ntheorem palaestra_theorem")
 
 
@@ -143,6 +177,92 @@ def test_goals_of_a_step_inside_are_no_state():
         Lean(url).start(SWAP)
 
 
+@pytest.mark.parametrize(
+    ("said", "axioms"),
+    [
+        ("'palaestra_theorem' does not depend on any axioms", set()),
+        ("'A.b.palaestra_theorem' depends on axioms: [propext,\n Classical.choice,\n Quot.sound]",
+         {"propext", "Classical.choice", "Quot.sound"}),
+        ("'palaestra_theorem' depends on axioms: []", set()),
+        ("'my_palaestra_theorem' does not depend on any axioms", None),
+        ("'palaestra_theorem' does not depend on any axioms, and so on", None),
+        ("Try this: exact rfl", None),
+    ],
+)  # fmt: skip
+def test_what_print_axioms_says(said, axioms):
+    assert axioms_of({"data": said}) == axioms
+
+
+def rests_on(*axioms):
+    def change(results):
+        for x in results["results"]:
+            last = x["response"]["messages"][-1]
+            last["data"] = f"'palaestra_theorem' depends on axioms: [{', '.join(axioms)}]"
+            x["response"]["messages"].append({**last, "severity": "warning", "data": "a linter of commands"})
+        return results
+
+    return change
+
+
+def test_axioms_of_native_computations_are_granted_by_name_alone():
+    old = ("propext", "Lean.ofReduceBool", "Lean.trustCompiler")
+    new = ("palaestra_theorem._native.native_decide.ax_1_1",)
+    for named in (old, new):
+        with lean_server(rests_on(*named)) as (url, _):
+            assert not Lean(url).accepts(SWAP, PROOF) and not Lean(url, axioms=("other",)).accepts(SWAP, PROOF)
+            assert Lean(url, axioms=("Lean.ofReduceBool",)).accepts(SWAP, PROOF)
+    with lean_server(rests_on("sorryAx")) as (url, _):
+        assert not Lean(url, axioms=("Lean.ofReduceBool",)).accepts(SWAP, PROOF), "as after apply? without an error"
+
+
+@pytest.mark.parametrize("change", [forged, silent, inner, rests_on("cheat"), rests_on("propext")])
+def test_a_server_that_tells_a_proof_and_a_hole_not_apart_is_a_fault(change):
+    with lean_server(change, first=True) as (url, asked):
+        with pytest.raises(Fault, match="does not prove True by trivial"):
+            Lean(url, imports="Mathlib").accepts(SWAP, PROOF)
+        assert len(asked) == 1
+
+
+def test_a_server_is_tried_once():
+    with lean_server() as (url, asked):
+        assert [Lean(url).accepts(SWAP, PROOF) for _ in range(2)] == [True, True]
+        assert [len(a["snippets"]) for a in asked] == [3, 1, 1] and asked[0]["timeout"] == 300
+
+
+def test_a_server_without_room_is_asked_again(monkeypatch):
+    slept = list[float]()
+    monkeypatch.setattr(lean.time, "sleep", slept.append)
+    answers = iter([429, 429, 200])
+    with lean_server(status=lambda body: next(answers)) as (url, _):
+        assert Lean(url).accepts(SWAP, PROOF) and slept == [1.0, 2.0]
+
+
+def test_a_proof_that_breaks_lean_down_is_none_and_the_others_count():
+    def broken_by(word):
+        return lambda body: 500 if any(word in x["code"] for x in body["snippets"]) else 200
+
+    with lean_server(status=broken_by("decide")) as (url, _):
+        start = Lean(url).start("1 = 1")
+        fine, broke = Lean(url).step(start, ["rfl", "native_decide"])
+        assert fine.whole and broke == Rejected(reason="Lean breaks down on it")
+        assert not Lean(url).accepts("1 = 1", ["native_decide"])
+    with lean_server(status=500, first=True) as (url, _), pytest.raises(Fault, match="answered 500"):
+        Lean(url).accepts(SWAP, PROOF)
+
+
+def test_imports_that_come_too_late_get_time_to_load():
+    def loading(results):
+        slow = "Lean REPL header command timed out in 100.0 seconds"
+        return {"results": [{"id": x["id"], "error": slow} for x in results["results"]]} if times.pop() else results
+
+    times = [False, True]
+    with lean_server(loading) as (url, asked):
+        assert Lean(url).accepts(SWAP, PROOF) and [a["timeout"] for a in asked] == [300, 100, 300]
+    times = [True, True]
+    with lean_server(loading) as (url, _), pytest.raises(Fault, match="header command timed out"):
+        Lean(url).accepts(SWAP, PROOF)
+
+
 def late(results):
     return {
         "results": [{"id": x["id"], "error": "Lean REPL command timed out in 10 seconds"} for x in results["results"]]
@@ -153,7 +273,8 @@ def broken(results):
     return {"results": [{"id": x["id"], "response": {"message": "unknown environment"}} for x in results["results"]]}
 
 
-def test_a_slow_proof_is_none_and_a_broken_server_a_fault():
+def test_a_slow_proof_is_none_and_a_broken_server_a_fault(monkeypatch):
+    monkeypatch.setattr(lean, "WAITS", ())
     with lean_server(late) as (url, _):
         assert not Lean(url).accepts(SWAP, PROOF)
     with lean_server(broken) as (url, _), pytest.raises(Fault, match="unknown environment"):

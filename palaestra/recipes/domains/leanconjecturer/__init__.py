@@ -130,7 +130,7 @@ CARD = pl.Card(
         "With kernel=coq and kernel=lean nothing refutes, so false conjectures stay; `all_zero` shows how much they cost.",
         "New theorems are not collected after training: answers that the kernel accepts are in the rollouts.",
     ),
-    grade="C",
+    grade="B",
 )
 
 
