@@ -361,8 +361,9 @@ def shrink(part: Any) -> Any:
     """A part with the numbers of its `smallest` where its own are larger."""
     if not isinstance(part, HasSmallest):
         return part
+    whole: Any = part
     smaller = {n: least for n, least in part.smallest.items() if getattr(part, n) > least}
-    return replace(part, **smaller) if smaller else part
+    return replace(whole, **smaller) if smaller else part
 
 
 def set_rate(runnable: Runnable, rate: float) -> Runnable:
