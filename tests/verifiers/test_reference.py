@@ -135,7 +135,7 @@ def test_swe_rl():
     assert found.parts["paper"] == pytest.approx(1 / 3)
     assert Patch()(solution(edit("a.py", "nowhere", "x")), gold, files=files).parts["paper"] == -1.0
     large = {"a": "\n".join(f"line {i}" for i in range(20_000))}
-    start = time.perf_counter()
+    start = time.process_time()
     Patch()(solution(edit("a", "line 7", "line 8")), {"a": large["a"].replace("line", "lime")}, files=large)
     double = edit("a.py", "a", "a\nb\na")
     for hostile in (
@@ -147,7 +147,7 @@ def test_swe_rl():
     ):
         assert Patch()(solution(hostile), {"a.py": "b\n"}, files={"a.py": "a\n"}).status == "unparsable"
     assert Patch()(solution(double), {"a.py": "a\nb\na\n"}, files={"a.py": "a\n"}).score == 1.0
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 USERS = "CREATE TABLE users(name, age); INSERT INTO users VALUES ('a', 20), ('b', 30), ('c', 40), ('d', 50);"
