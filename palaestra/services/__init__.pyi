@@ -22,7 +22,7 @@ from .proof.closure import (
     statement_text as statement_text,
 )
 from .proof.assistants import (
-    open_assistant as open_assistant,
+    open_kernel as open_kernel,
 )
 from .proof.coq import (
     Coq as Coq,

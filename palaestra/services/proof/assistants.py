@@ -1,15 +1,30 @@
-"""Proof assistants that are programs of their own, opened by what a command says of them."""
+"""Proof kernels, and assistants that are programs of their own, opened by what a command says of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.services.proof.base import ProofKernel
 from palaestra.services.proof.coq import Coq
 from palaestra.services.proof.lean import Lean
 
-AssistantName: TypeAlias = Literal["coq", "lean"]
+
+def open_kernel(
+    own: Mapping[str, Callable[[], ProofKernel]], name: str, *words: Any, **named: Any
+) -> ProofKernel:
+    """The proof kernel of a name: one of a method's `own`, or an assistant, which takes the other words
+    (`open_assistant`). Raises UserError.
+    """
+    assistant = open_assistant(name, *words, **named)
+    if assistant is not None:
+        return assistant
+    if name not in own:
+        known = [f"kernel={x}" for x in (*own, "coq")]
+        raise UserError(f"there is no kernel {name!r}; choose {', '.join(known)} or kernel=lean")
+    return own[name]()
 
 
 def open_assistant(

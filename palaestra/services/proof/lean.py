@@ -35,6 +35,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from palaestra.errors import Fault, UserError
+from palaestra.services.chat.wire import HERE
 from palaestra.services.proof.base import ProofState, Rejected
 from palaestra.types import stage, value_class
 
@@ -42,7 +43,6 @@ NAME = "palaestra_theorem"
 STANDARD = ("propext", "Classical.choice", "Quot.sound")  # axioms that every proof may rest on
 KEY = "LEAN_SERVER_API_KEY"  # the environment variable with the server's key, as its own client has it
 UNSOLVED = "unsolved goals\n"
-HERE = ("localhost", "127.0.0.1", "::1")  # never asked through a proxy
 MODULE = re.compile(r"[A-Za-z_][\w.]*")
 # either of them stands for both, and for those that newer versions name for each computation
 NATIVE = ("Lean.ofReduceBool", "Lean.trustCompiler")

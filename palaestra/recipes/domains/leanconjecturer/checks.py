@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import palaestra as pl
@@ -34,24 +35,10 @@ LIBRARY = {"coq": ("trivial.", "easy.", "reflexivity."), "lean": ("exact?",)}
 AUTOMATION = {"coq": ("auto.", "firstorder.", "intuition.", "tauto."), "lean": ("aesop",)}
 
 
-def open_kernel(
-    name: KernelName,
-    imports: str = "",
-    axioms: tuple[str, ...] = (),
-    server: str = "",
-    preamble: str = "",
-) -> Any:
-    """The proof kernel of a name; for the other words see `pl.services.open_assistant`. Raises UserError."""
-    assistant = pl.services.open_assistant(name, imports, axioms, server, preamble)
-    if assistant is not None:
-        return assistant
-    if name == "closure":
-        return pl.services.ClosureAlgebra()
-    if name == "logic":
-        return pl.services.NaturalDeduction()
-    raise pl.UserError(
-        f"there is no kernel {name!r}; choose kernel=closure, kernel=logic, kernel=coq or kernel=lean"
-    )
+open_kernel = partial(
+    pl.services.open_kernel,
+    {"closure": pl.services.ClosureAlgebra, "logic": pl.services.NaturalDeduction},
+)
 
 
 def proposed_statements(text: str) -> list[str]:

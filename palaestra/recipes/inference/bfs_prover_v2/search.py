@@ -5,6 +5,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -16,22 +17,7 @@ FENCE = re.compile(r"^\s*```\w*\s*$", re.MULTILINE)
 KernelName = Literal["own", "coq", "lean"]
 
 
-def open_kernel(
-    name: KernelName,
-    imports: str = "",
-    axioms: tuple[str, ...] = (),
-    server: str = "",
-    preamble: str = "",
-) -> pl.services.ProofKernel:
-    """The proof kernel of a name; for the other words see `pl.services.open_assistant`. Raises UserError."""
-    assistant = pl.services.open_assistant(name, imports, axioms, server, preamble)
-    if assistant is not None:
-        return assistant
-    if name != "own":
-        raise pl.UserError(
-            f"there is no kernel {name!r}; choose kernel=own, kernel=coq or kernel=lean"
-        )
-    return pl.services.NaturalDeduction()
+open_kernel = partial(pl.services.open_kernel, {"own": pl.services.NaturalDeduction})
 
 
 def statement(task: pl.Task) -> str:
